@@ -128,6 +128,11 @@ Fastest FastestAllReduce(const GroupNetwork& network, const Group& group, double
   return best;
 }
 
+/// Of a unit's ranks `stride` send out of it, and share what all of them have.
+double CrossingRate(const NetworkTier& tier, int64_t stride) {
+  return tier.rate / std::min(1.0, static_cast<double>(stride) / static_cast<double>(tier.gpus));
+}
+
 }  // namespace
 
 int64_t RanksInside(const Group& group, int64_t gpus) {
@@ -258,15 +263,26 @@ double AllToAllTime(const GroupNetwork& network, const Group& group, double byte
 }
 
 double SendRate(const GroupNetwork& network, const Group& group) {
-  const int64_t stride = group.stride;
   double rate = network.nic_rate;
   for (const NetworkTier& tier : Above(network)) {
-    if (Holds(tier.gpus, group)) continue;
-    // Of a unit's ranks `stride` send out of it, and share what all of them have.
-    const double crossing = std::min(1.0, static_cast<double>(stride) / static_cast<double>(tier.gpus));
-    rate = std::min(rate, tier.rate / crossing);
+    if (!Holds(tier.gpus, group)) rate = std::min(rate, CrossingRate(tier, group.stride));
   }
   return rate;
+}
+
+size_t UnitsLeft(const GroupNetwork& network, int64_t rank, int64_t other) {
+  const auto apart = [&](int64_t gpus) { return rank / gpus != other / gpus; };
+  if (!apart(network.gpus_per_node)) return 0;
+  size_t left = 1;
+  while (left <= network.tiers && apart(network.above[left - 1].gpus)) ++left;
+  return left;
+}
+
+double SendTime(const GroupNetwork& network, int64_t stride, size_t units_left, double bytes) {
+  if (units_left == 0) return network.intra_latency + bytes / network.direct_intra_rate;
+  double rate = network.nic_rate;
+  for (const NetworkTier& tier : Above(network).first(units_left - 1)) rate = std::min(rate, CrossingRate(tier, stride));
+  return network.nic_latency + bytes / rate;
 }
 
 double SendTime(const GroupNetwork& network, const Group& group, double bytes) {

@@ -109,7 +109,11 @@ double AllToAllTime(const GroupNetwork& network, const Group& group, double byte
 double SendTime(const GroupNetwork& network, const Group& group, double bytes);
 /// The same where all wait for the slowest pair: a step round a ring.
 double RingStepTime(const GroupNetwork& network, const Group& group, double bytes);
-/// Of SendTime, the rate between nodes in byte/s.
+/// What a message from one of these ranks to the other leaves: 0 nothing, 1 the node, 1 + k also units of the innermost k tiers.
+size_t UnitsLeft(const GroupNetwork& network, int64_t rank, int64_t other);
+/// A message that leaves so many units, sent by each of `stride` ranks that lie side by side; there are no more of them at a border.
+double SendTime(const GroupNetwork& network, int64_t stride, size_t units_left, double bytes);
+/// Of SendTime() between neighbours, the rate between nodes in byte/s.
 double SendRate(const GroupNetwork& network, const Group& group);
 
 /// The innermost tier that has every such group in one unit: 0 the node, k the k-th of `unit_gpus` (ascending GPUs of a unit), the

@@ -94,6 +94,19 @@ TEST(CollectiveCost, FewNeighboursCrossABorder) {
   EXPECT_DOUBLE_EQ(SendTime(Network(0.125), {4, 8}, 1e6), 1e6 / 50e9) << "all in one leaf";
 }
 
+// Between two neighbours the message pays for what lies between them, whoever else sends.
+TEST(CollectiveCost, AMessagePaysTheTiersBetweenItsEnds) {
+  const GroupNetwork network = Network(0.125);  // nodes of 8, leaves of 32
+  EXPECT_EQ(UnitsLeft(network, 0, 7), 0U);
+  EXPECT_EQ(UnitsLeft(network, 7, 8), 1U);
+  EXPECT_EQ(UnitsLeft(network, 16, 31), 1U);
+  EXPECT_EQ(UnitsLeft(network, 32, 31), 2U);
+  EXPECT_DOUBLE_EQ(SendTime(network, 8, 1, 1e6), 1e6 / 50e9);
+  EXPECT_DOUBLE_EQ(SendTime(network, 8, 2, 1e6), 1e6 / 25e9) << "eight of a leaf's 32 GPUs send out of it";
+  EXPECT_DOUBLE_EQ(SendTime(network, 64, 2, 1e6), 1e6 / 6.25e9) << "all of them";
+  EXPECT_LT(SendTime(network, 1, 0, 1e6), 1e6 / 50e9) << "over NVLink";
+}
+
 // Groups of 24 in leaves of 32: some straddle a border, eight rings leave each leaf.
 TEST(CollectiveCost, GroupsThatStraddleABorderPayForIt) {
   const Group group{3, 8};

@@ -34,6 +34,9 @@ inline Seconds AllToAllTime(const GroupNetwork& network, const Group& group, Fra
 inline Seconds SendTime(const GroupNetwork& network, const Group& group, FractionalBytes bytes) {
   return Seconds(SendTime(network, group, bytes.count()));
 }
+inline Seconds SendTime(const GroupNetwork& network, int64_t stride, size_t units_left, FractionalBytes bytes) {
+  return Seconds(SendTime(network, stride, units_left, bytes.count()));
+}
 inline Seconds RingStepTime(const GroupNetwork& network, const Group& group, FractionalBytes bytes) {
   return Seconds(RingStepTime(network, group, bytes.count()));
 }

@@ -24,11 +24,12 @@ Result<SimulatedIteration> CostModel::Impl::Simulate(const Strategy& s, Scratch&
   const LayerEntry& entry = tables.Find(*this, KeyOf(s));
   const int64_t micro_batches = MicroBatches(s, job.global_batch);
   const double v = static_cast<double>(s.vpp);
-  tables.hop = HopTime(s);
   tables.passes.clear();
   tables.exchanges.clear();
   tables.after.clear();
   tables.optimizer.clear();
+  tables.hops.clear();
+  for (int64_t i = 0; i < s.pp; ++i) tables.hops.push_back(HopTime(s, HopLeaves(s, i)));
   std::vector<Seconds>& waits = tables.waits;
   waits.clear();
   for (int64_t i = 0; i < s.pp; ++i) {
@@ -48,7 +49,7 @@ Result<SimulatedIteration> CostModel::Impl::Simulate(const Strategy& s, Scratch&
   CutIntoChunks(tables.passes, s.vpp, tables.stages);
   SimulatedIteration found{.passes = tables.passes,
                            .problem = {.schedule = s.schedule, .stages = tables.stages, .micro_batches = micro_batches,
-                                       .chunks = s.vpp, .hops = std::span(&tables.hop, 1),
+                                       .chunks = s.vpp, .hops = tables.hops,
                                        .blocking_sends = BlockingSends(stack, s.schedule)},
                            .exchanges = tables.exchanges, .after = tables.after, .optimizer = tables.optimizer};
   WEFT_ASSIGN_OR_RETURN(found.pipeline, SimulatePipeline(found.problem, tables.pipeline));

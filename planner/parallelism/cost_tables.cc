@@ -24,6 +24,9 @@ uint64_t Hash(const LayerKey& key) {
   return hash;
 }
 
+/// Ranks of a stage that lie side by side: each sends to the one that is so many further.
+int64_t HopStride(const Strategy& s) { return s.rank_order == RankOrder::kTpCpPpDp ? s.tp * s.cp : s.tp * s.cp * s.dp; }
+
 }  // namespace
 
 double RecomputedShare(const Strategy& s, double layers) {
@@ -242,7 +245,30 @@ void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, doubl
   }
 }
 
-Seconds CostModel::Impl::HopTime(const Strategy& s, std::vector<Operation>* operations) const {
+size_t CostModel::Impl::HopLeaves(const Strategy& s, int64_t stage) const {
+  const int64_t stride = HopStride(s), next = (stage + 1) % s.pp, pipelines = s.rank_order == RankOrder::kTpCpPpDp ? s.dp : 1;
+  const GroupNetwork& network = hardware.network;
+  const int64_t outermost = network.tiers > 0 ? network.above[network.tiers - 1].gpus : network.gpus_per_node;
+  const auto [low, high] = std::minmax(stage, next);
+  size_t most = 0;
+  for (int64_t i = 0; i < pipelines; ++i) {
+    const int64_t start = i * s.pp * stride;
+    if (i > 0 && start % outermost == 0) break;  // from here on they lie as those before
+    most = std::max(most, UnitsLeft(network, start + low * stride, start + (high + 1) * stride - 1));
+    if (most == 1 + network.tiers) break;
+  }
+  return most;
+}
+
+size_t CostModel::Impl::LeastHopLeaves(const Strategy& s) const {
+  const int64_t two = 2 * HopStride(s);
+  const GroupNetwork& network = hardware.network;
+  size_t left = two > network.gpus_per_node ? 1 : 0;
+  while (left > 0 && left <= network.tiers && two > network.above[left - 1].gpus) ++left;
+  return left;
+}
+
+Seconds CostModel::Impl::HopTime(const Strategy& s, size_t units_left, std::vector<Operation>* operations) const {
   if (s.pp == 1) return Seconds(0);
   const double tokens = static_cast<double>(s.micro_batch * job.sequence) / static_cast<double>(s.cp);
   // Each rank sends its 1/t (sequence parallelism, a grid, or scatter-gather over the NICs, which gathers by NVLink).
@@ -250,8 +276,8 @@ Seconds CostModel::Impl::HopTime(const Strategy& s, std::vector<Operation>* oper
   if (job.model.IsCnn()) {  // a layer's input, in the mean
     bytes = HaloExchangeBytes(job, KeyOf(s), job.model.layers / 2).full;
   }
-  const int64_t stride = s.rank_order == RankOrder::kTpCpPpDp ? s.tp * s.cp : s.tp * s.cp * s.dp;
-  const Seconds send = SendTime(hardware.network, {s.pp, stride}, bytes);
+  const int64_t stride = HopStride(s);
+  const Seconds send = SendTime(hardware.network, stride, units_left, bytes);
   const bool gathers = s.tp > 1 && !s.sequence_parallel && s.tensor_mode == TensorMode::k1D;
   const FractionalBytes whole = bytes * static_cast<double>(s.tp);
   const Seconds gather = gathers ? GatherTime(hardware.network, {s.tp, 1}, whole) : Seconds(0);

@@ -124,8 +124,12 @@ struct CostModel::Impl {
   UnitTime UnitOfLayer(const Strategy& s, const StageShape& shape, double layers, std::vector<Operation>* operations) const;
   void AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes,
                 std::vector<Operation>* operations = nullptr) const;
-  /// From one stage to the next. `operations`: where it is written, as of the forward pass, if not null.
-  Seconds HopTime(const Strategy& s, std::vector<Operation>* operations = nullptr) const;
+  /// What a message leaves from one stage to the next, the last one's to the first: UnitsLeft() of whichever pipeline leaves most.
+  size_t HopLeaves(const Strategy& s, int64_t stage) const;
+  /// No boundary leaves less.
+  size_t LeastHopLeaves(const Strategy& s) const;
+  /// A message that leaves so much. `operations`: where it is written, as of the forward pass, if not null.
+  Seconds HopTime(const Strategy& s, size_t units_left, std::vector<Operation>* operations = nullptr) const;
   /// What a stage does once per iteration.
   struct Once {
     Seconds parameters{0};  ///< what its first pass waits for: gathers that its own length does not hide
@@ -212,11 +216,10 @@ struct CostModel::Scratch::Tables {
   PipelineScratch pipeline;
   OperatorSolver operators;
   // Of the iteration simulated last.
-  Seconds hop{0};
   std::vector<StagePasses> passes;
   std::vector<StageTime> stages;
   std::vector<ChunkExchange> exchanges;
-  std::vector<Seconds> waits, after, optimizer;  // [p]
+  std::vector<Seconds> waits, after, optimizer, hops;  // [p]
 
   const LayerEntry& Find(const Impl& impl, const LayerKey& key);
 };

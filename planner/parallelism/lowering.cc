@@ -11,6 +11,13 @@ namespace weft::planner::inline parallelism {
 
 /// Writes the operations of one stage after another. What a pass waits for is, operation by operation, what the tables of
 /// cost_tables.h have added up: both come from the same functions.
+namespace {
+
+/// The boundary on the other side of the stage, of as many as there are stages.
+int64_t Before(const Strategy& s, int64_t stage) { return stage > 0 ? stage - 1 : s.pp - 1; }
+
+}  // namespace
+
 class CostModel::Impl::Lowering {
  public:
   Lowering(const Impl& impl, const Strategy& s) : impl_(impl), s_(s), key_(KeyOf(s)), entry_(impl.MakeEntry(key_)) {
@@ -150,18 +157,26 @@ class CostModel::Impl::Lowering {
 
   void Messages(int64_t stage) {
     if (s_.pp == 1) return;
-    std::vector<Operation> way;
-    impl_.HopTime(s_, &way);
+    const int64_t before = Before(s_, stage);
+    if (s_.schedule == ScheduleKind::kZbV) {  // turns on its last stage and ends on its first
+      if (stage < s_.pp - 1) Handed(stage, 1, 1);
+      if (stage > 0) Handed(before, 1, 1);
+      return;
+    }
+    // With chunks the last stage hands to the first as well, but for the last chunk.
     const auto chunks = static_cast<double>(s_.vpp);
-    // With chunks the last stage hands to the first as well, but for the last chunk. A V turns on its last stage and ends on its first.
-    const bool end = stage == 0 || stage == s_.pp - 1;
-    const double in_v = end ? 1 : 2, passed_on = stage < s_.pp - 1 ? chunks : chunks - 1, passed_back = stage > 0 ? chunks : chunks - 1;
-    const bool v = s_.schedule == ScheduleKind::kZbV;
-    const double out = v ? in_v : passed_on, back = v ? in_v : passed_back;
+    Handed(stage, stage < s_.pp - 1 ? chunks : chunks - 1, 0);
+    Handed(before, 0, stage > 0 ? chunks : chunks - 1);
+  }
+
+  /// So many messages of each pass over a boundary.
+  void Handed(int64_t boundary, double forward, double backward) {
+    std::vector<Operation> way;
+    impl_.HopTime(s_, impl_.HopLeaves(s_, boundary), &way);
     for (const Operation& o : way) {
-      if (out > 0) out_.push_back(Scaled(o, out));
-      if (back <= 0) continue;
-      Operation gradient = Scaled(o, back);
+      if (forward > 0) out_.push_back(Scaled(o, forward));
+      if (backward <= 0) continue;
+      Operation gradient = Scaled(o, backward);
       gradient.pass = OperationPass::kData;
       if (gradient.kind == OperationKind::kSendReceive) gradient.what = "activation gradients";
       out_.push_back(gradient);
@@ -243,12 +258,13 @@ OperationList CostModel::Lower(const Strategy& s, Scratch& scratch) const {
   const std::vector<StageOperators> operators = Operators(s, scratch);
   const LayerEntry& entry = scratch.tables_->Find(impl, KeyOf(s));
   Impl::Lowering lowering(impl, s);
-  std::vector<std::tuple<double, double, bool, bool, StageOperators>> kinds;  // of `list.classes`
+  std::vector<std::tuple<double, double, bool, bool, size_t, size_t, StageOperators>> kinds;  // of `list.classes`
   for (int64_t stage = 0; stage < s.pp; ++stage) {
     const int64_t begin = impl.LayersBefore(s, stage), end = impl.LayersBefore(s, stage + 1);
     const double moe = static_cast<double>(impl.moe_layers_before[static_cast<size_t>(end)] - impl.moe_layers_before[static_cast<size_t>(begin)]);
     const StageOperators* own = operators.empty() ? nullptr : &operators[static_cast<size_t>(stage)];
-    auto kind = std::tuple(static_cast<double>(end - begin), moe, stage == 0, stage == s.pp - 1, own == nullptr ? StageOperators() : *own);
+    auto kind = std::tuple(static_cast<double>(end - begin), moe, stage == 0, stage == s.pp - 1, impl.HopLeaves(s, Before(s, stage)),
+                           impl.HopLeaves(s, stage), own == nullptr ? StageOperators() : *own);
     const auto known = std::find(kinds.begin(), kinds.end(), kind);
     if (known != kinds.end()) {
       list.classes[static_cast<size_t>(known - kinds.begin())].stages.push_back(stage);

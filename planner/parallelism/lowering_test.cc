@@ -202,6 +202,37 @@ TEST(Lower, ReplicasExchangeEveryParameterOnce) {
   }
 }
 
+// Four stages on four hosts in two leaves of a cut fabric: only the message in the middle leaves a leaf, and the simulated iteration has
+// each boundary's own way. Replicas in between make the outer order's messages all cross, the inner order's none.
+TEST(Lower, AMessagePaysForTheBoundaryThatItCrosses) {
+  const JobSpec job{.name = "j", .model = FindModelPreset("gpt2").value(), .global_batch = 16, .sequence = 256,
+                    .precision = Precision::kFp32, .gpus = 4};
+  ClusterSpec cluster = FindClusterPreset("dgx-a100", 4).value();
+  cluster.gpus_per_node = cluster.nics_per_node = 1;
+  cluster.nic_rate = BitsPerSecond(1e9);
+  cluster.tiers.push_back({"leaf", 2, cluster.nic_rate * 0.05});  // a tenth for both together
+  cluster.tiers.push_back({"spine", 4, BitsPerSecond(0)});
+  const CostModel model = CostModel::Make(job, cluster).value();
+  CostModel::Scratch scratch;
+  const auto sends = [&](const Strategy& s, int64_t stage, OperationPass pass) {
+    double seconds = 0;
+    for (const Operation& o : model.Lower(s, scratch).OfStage(stage).operations) {
+      if (o.kind == OperationKind::kSendReceive && o.pass == pass) seconds += o.seconds;
+    }
+    return seconds;
+  };
+  const Strategy pipeline{.pp = 4};
+  const double near = sends(pipeline, 0, OperationPass::kForward), far = sends(pipeline, 1, OperationPass::kForward);
+  EXPECT_NEAR(far / near, 10, 0.2);
+  EXPECT_DOUBLE_EQ(sends(pipeline, 2, OperationPass::kForward), near);
+  EXPECT_DOUBLE_EQ(sends(pipeline, 2, OperationPass::kData), far);
+  EXPECT_DOUBLE_EQ(sends(pipeline, 3, OperationPass::kData), near);
+  Strategy replicas{.dp = 2, .pp = 2};
+  const double crossing = sends(replicas, 0, OperationPass::kForward);
+  replicas.rank_order = RankOrder::kTpCpPpDp;
+  EXPECT_NEAR(crossing / sends(replicas, 0, OperationPass::kForward), 20, 0.4);
+}
+
 // 16,384 GPUs in 16 stages are as many lists as stages differ.
 TEST(Lower, EqualStagesAreOneClass) {
   JobSpec job{.name = "j", .model = FindModelPreset("llama3-405b").value(), .global_batch = 2048, .sequence = 8192,

@@ -59,7 +59,7 @@ class Communications {
       case StepAction::kShift:
       case StepAction::kMix: return Seconds(RingStepTime(network_, group, bytes));
       case StepAction::kSend:
-      case StepAction::kReceive: return Seconds(SendTime(network_, group, bytes));
+      case StepAction::kReceive: return Message(communicator, group.stride, bytes);
       default: break;
     }
     if (i.unit < 0 || communicator.sums.algorithm == Algorithm::kRing) return Ring(group, Collective::kAllReduce, bytes);
@@ -97,6 +97,13 @@ class Communications {
   }
 
  private:
+  /// Waits for the pair that is furthest apart.
+  Seconds Message(const ProgramCommunicator& communicator, int64_t stride, double bytes) const {
+    size_t left = 0;
+    for (const std::vector<int32_t>& pair : communicator.groups) left = std::max(left, UnitsLeft(network_, pair[0], pair[1]));
+    return Seconds(SendTime(network_, stride, left, bytes));
+  }
+
   static Group GroupOf(const ProgramCommunicator& communicator) {
     const std::vector<int32_t>& members = communicator.groups.front();
     return {std::ssize(members), std::abs(members[1] - members[0])};

@@ -110,6 +110,8 @@ def main():
     parser.add_argument("--moe", default="ep=4,zero_stage=1", help="what is fixed of the Mixtral's strategy")
     parser.add_argument("--keep", default="")
     options = parser.parse_args()
+    if options.all and options.policy:
+        parser.error("--policy: --all compares all policies; give one of the two")
     options.phase = options.phase or ("30s" if options.all else "10s")
     options.policy = options.policy or (",".join(POLICIES) if options.all else "weft")
     if os.geteuid() != 0:

@@ -137,7 +137,7 @@ class Fabric:
                        "--rendezvous", rendezvous, "--plugin", PLUGIN, "--output", "json"]
             other = subprocess.Popen(self.inside(1, [*command, "--rank", "1"]), env=self.environment(), stdout=subprocess.DEVNULL)
             text = call(self.inside(0, [*command, "--rank", "0"]), "weft perf", env=self.environment())
-            other.wait(60)
+            check(other.wait(60) == 0, f"weft perf of rank 1 ended with {other.returncode}")
             times = [row["time_us_median"] * 1e-6 for row in json.loads(text)["results"]]
             bytes_per_second = (2**20 - 2**18) / (times[2] - times[1])
             self.links[rate] = {"latency": times[0], "rate": 8 * bytes_per_second}

@@ -16,7 +16,7 @@ from weft_cluster import WeftCluster, require_fabric
 
 RAISED, UNKNOWN = 0x68, 0x20  # TOS bytes; the fabric's ports serve the first before all others (testbed/fabric.h)
 MARKED_BYTES, OTHER_BYTES = 1 << 20, 2 << 20
-SLOWED = "20mbit"
+SLOWED = 20  # Mbit/s
 SETTLED_S, CAPTURED_S = 4, 12
 PAUSE_S = 0.1  # without a marked packet: the next iteration's come later
 LEAST_RAISED, MOST_EVEN = 0.7, 0.65

@@ -68,9 +68,12 @@ class Job:
 
 class WeftCluster:
     fabric_options = []  # of weft-testbed, more
-    def __init__(self, hosts_per_leaf=2, spines=2, rate="60Mbit/s", config=""):
+
+    def __init__(self, hosts_per_leaf=2, spines=2, rate="60Mbit/s", config="", grain_us=None):
+        """grain_us: for what lasts a few milliseconds (weft-testbed's --grain)."""
         self.options = (hosts_per_leaf, spines, rate)
         self.rate = rate
+        self.grain_us = grain_us
         self.config = config  # of the controller, beside what its options say
         self.processes = Processes()
         self.next_port = 29700
@@ -98,7 +101,8 @@ class WeftCluster:
         hosts_per_leaf, spines, rate = self.options
         fabric = self.processes.start(
             "fabric", [BIN / "weft-testbed", "up", "--hold", "--hosts-per-leaf", str(hosts_per_leaf), "--spines",
-                       str(spines), "--rate", rate, "--output", "json", *self.fabric_options], stdout_pipe=True)
+                       str(spines), "--rate", rate, "--output", "json", *self.fabric_options,
+                       *([] if self.grain_us is None else ["--grain", f"{self.grain_us}us"])], stdout_pipe=True)
         text = ""
         while True:
             line = fabric.stdout.readline()
@@ -155,7 +159,12 @@ class WeftCluster:
         check(done.returncode == 0, f"weft {' '.join(command)}: {done.stderr}")
         return json.loads(done.stdout)
 
-    def set_cable_rate(self, leaf, spine, rate):
+    def set_cable_rate(self, leaf, spine, mbit):
+        """With as little credit as weft-testbed gives (fabric_scripts.cc): what a port may send at once makes a slow cable fast for
+        messages that fit into it."""
+        rate = f"{mbit}mbit"
+        grain_us, least = (5000, 8192) if self.grain_us is None else (self.grain_us, 3072)
+        credit = str(min(max(round(mbit / 8 * grain_us), least), 65536))
         for node, device in ((leaf, spine), (spine, leaf)):
             namespace = next(s["namespace"] for s in self.fabric["switches"] if s["name"] == node)
             shown = subprocess.run(["tc", "-n", namespace, "class", "show", "dev", device], capture_output=True,
@@ -166,7 +175,7 @@ class WeftCluster:
                 guaranteed = rate if "parent" not in words else "1mbit"
                 priority = ["prio", words[words.index("prio") + 1]] if "prio" in words else []
                 subprocess.run(["tc", "-n", namespace, "class", "change", "dev", device, *parent, "classid", words[2],
-                                "htb", *priority, "rate", guaranteed, "ceil", rate, "burst", "64k", "cburst", "64k", "quantum",
+                                "htb", *priority, "rate", guaranteed, "ceil", rate, "burst", credit, "cburst", credit, "quantum",
                                 "3000"], check=True)
 
     # --- jobs

@@ -129,10 +129,10 @@ def main():
     parser.add_argument("--steps", type=int, default=6)
     options = parser.parse_args()
     require_fabric()
-    with WeftCluster(hosts_per_leaf=2, spines=1, rate="60Mbit/s") as cluster:
+    with WeftCluster(hosts_per_leaf=2, spines=1, rate="60Mbit/s", grain_us=250) as cluster:
         model = cluster.processes.write("model.json", json.dumps(GPT))
         for leaf in ("leaf1", "leaf2"):
-            cluster.set_cable_rate(leaf, "spine1", "6mbit")
+            cluster.set_cable_rate(leaf, "spine1", 6)
         runs = chosen(cluster, model, options)
         print(f"{len(runs)} strategies", flush=True)
         def run(strategy):

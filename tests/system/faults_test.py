@@ -78,7 +78,7 @@ def kill_in_a_replan(cluster):
     wait_for_flows(cluster, "replan")
     spine = busiest_spine(cluster)
     epoch = epoch_of(cluster, "replan")
-    cluster.set_cable_rate("leaf1", spine, "8mbit")
+    cluster.set_cable_rate("leaf1", spine, 8)
     # The first sign of it: the controller has decided, its policies are on their way, some hosts may have them.
     wait_until(lambda: epoch_of(cluster, "replan") > epoch or len(job.steps_done()) > STEPS // 2, 40, "a re-plan")
     address = cluster.controller
@@ -87,7 +87,7 @@ def kill_in_a_replan(cluster):
     check(len(job.steps_done()) < STEPS // 2, "no re-plan came after a cable on the job's way was slowed to an eighth")
     done = len(job.steps_done())
     job.wait_for_step(done + 2)
-    cluster.set_cable_rate("leaf1", spine, "60mbit")
+    cluster.set_cable_rate("leaf1", spine, 60)
     cluster.start_controller(listen=address)
     cluster.start_agent("h1")
     cluster.wait_for_agents()
@@ -95,10 +95,10 @@ def kill_in_a_replan(cluster):
     # They go on: the next trouble is found and planned around too.
     spine = busiest_spine(cluster)
     epoch = epoch_of(cluster, "replan")
-    cluster.set_cable_rate("leaf1", spine, "8mbit")
+    cluster.set_cable_rate("leaf1", spine, 8)
     wait_until(lambda: epoch_of(cluster, "replan") > epoch or len(job.steps_done()) == STEPS, 60, "a second re-plan")
     check(len(job.steps_done()) < STEPS, "the daemons came back and planned nothing")
-    cluster.set_cable_rate("leaf1", spine, "60mbit")
+    cluster.set_cable_rate("leaf1", spine, 60)
     return job.finish()
 
 

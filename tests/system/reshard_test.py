@@ -73,7 +73,7 @@ def change_of(cluster):
 def operator_goes_back(cluster, first):
     """The spine is mended; somebody has the job run again as it did, which the controller would not do for ten minutes (`retry`)."""
     for leaf in ("leaf1", "leaf2"):
-        cluster.set_cable_rate(leaf, "spine1", "60mbit")
+        cluster.set_cable_rate(leaf, "spine1", 60)
     def asked(*words):
         return subprocess.run([BIN / "weft", "reshard", "job", *words, "--controller", cluster.controller], capture_output=True, text=True,
                               timeout=60, check=False)
@@ -97,7 +97,7 @@ def median(steps):
 
 def main():
     require_fabric()
-    with WeftCluster(hosts_per_leaf=2, spines=1, rate="60Mbit/s", config=CONFIG) as cluster:
+    with WeftCluster(hosts_per_leaf=2, spines=1, rate="60Mbit/s", grain_us=250, config=CONFIG) as cluster:
         model = cluster.processes.write("model.json", json.dumps(MODEL))
         weft(cluster, "submit", cluster.processes.write("job.yaml", JOB.format(batch=BATCH, sequence=SEQUENCE, hosts=", ".join(cluster.hosts))))
         plan = cluster.ask("explain", "job")["job"]["plan"]
@@ -108,7 +108,7 @@ def main():
         check(not change_of(cluster), f"a word before anything had changed: {change_of(cluster)}")
         before = job.steps_done()[10:]
         for leaf in ("leaf1", "leaf2"):
-            cluster.set_cable_rate(leaf, "spine1", "6mbit")
+            cluster.set_cable_rate(leaf, "spine1", 6)
         cut = len(job.steps_done())
         print(f"{first}: {1e3 * median(before):.0f} ms; the spine is cut to a tenth before step {cut}", flush=True)
         change = wait_until(lambda: (lambda c: c if c.get("state") == "followed" else None)(change_of(cluster)), 240, "the change of strategy")

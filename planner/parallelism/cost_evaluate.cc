@@ -60,7 +60,7 @@ CostModel::Impl::ClosedForm CostModel::Impl::Close(const Strategy& s, Scratch& s
   const int64_t micro_batches = MicroBatches(s, job.global_batch);
   const double m = static_cast<double>(micro_batches);
   PipelineBound bound({.schedule = s.schedule, .stages = s.pp, .chunks = s.vpp, .micro_batches = micro_batches,
-                       .hop = HopTime(s, LeastHopLeaves(s)), .blocking_sends = BlockingSends(stack, s.schedule)});
+                       .hop = LeastHopTime(s), .blocking_sends = BlockingSends(stack, s.schedule)});
   ClosedForm closed;
   MemoryUse worst;
   StagePasses slowest;

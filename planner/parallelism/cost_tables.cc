@@ -1,6 +1,7 @@
 #include "planner/parallelism/cost_tables.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "planner/parallelism/collective_time.h"
 #include "planner/parallelism/halo_exchange_time.h"
@@ -22,6 +23,15 @@ uint64_t Hash(const LayerKey& key) {
     hash ^= hash >> 29;
   }
   return hash;
+}
+
+/// As UnitsLeft() of two ranks, by whether a unit of so many GPUs is left.
+template <typename Leaves>
+size_t UnitsLeft(const GroupNetwork& network, const Leaves& leaves) {
+  if (!leaves(network.gpus_per_node)) return 0;
+  size_t left = 1;
+  while (left <= network.tiers && leaves(network.above[left - 1].gpus)) ++left;
+  return left;
 }
 
 /// Ranks of a stage that lie side by side: each sends to the one that is so many further.
@@ -246,26 +256,28 @@ void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, doubl
 }
 
 size_t CostModel::Impl::HopLeaves(const Strategy& s, int64_t stage) const {
-  const int64_t stride = HopStride(s), next = (stage + 1) % s.pp, pipelines = s.rank_order == RankOrder::kTpCpPpDp ? s.dp : 1;
-  const GroupNetwork& network = hardware.network;
-  const int64_t outermost = network.tiers > 0 ? network.above[network.tiers - 1].gpus : network.gpus_per_node;
+  const int64_t next = (stage + 1) % s.pp;
   const auto [low, high] = std::minmax(stage, next);
-  size_t most = 0;
-  for (int64_t i = 0; i < pipelines; ++i) {
-    const int64_t start = i * s.pp * stride;
-    if (i > 0 && start % outermost == 0) break;  // from here on they lie as those before
-    most = std::max(most, UnitsLeft(network, start + low * stride, start + (high + 1) * stride - 1));
-    if (most == 1 + network.tiers) break;
-  }
-  return most;
+  const int64_t pipelines = s.rank_order == RankOrder::kTpCpPpDp ? s.dp : 1;
+  const int64_t stride = HopStride(s), period = s.pp * stride, first = low * stride, last = (high + 1) * stride - 1;
+  const auto leaves = [&](int64_t gpus) {
+    // Pipelines begin at multiples of `grid` in units, at each of them if there are enough.
+    const int64_t grid = std::gcd(gpus, period);
+    if (pipelines >= gpus / grid) return first / grid != last / grid;
+    for (int64_t begin = 0; begin < pipelines * period; begin += period) {
+      if ((begin + first) / gpus != (begin + last) / gpus) return true;
+    }
+    return false;
+  };
+  return UnitsLeft(hardware.network, leaves);
 }
 
-size_t CostModel::Impl::LeastHopLeaves(const Strategy& s) const {
+/// A pair of blocks that fits into a unit may lie in one.
+Seconds CostModel::Impl::LeastHopTime(const Strategy& s) const {
   const int64_t two = 2 * HopStride(s);
-  const GroupNetwork& network = hardware.network;
-  size_t left = two > network.gpus_per_node ? 1 : 0;
-  while (left > 0 && left <= network.tiers && two > network.above[left - 1].gpus) ++left;
-  return left;
+  const size_t least = UnitsLeft(hardware.network, [&](int64_t gpus) { return two > gpus; });
+  // NICs may be faster than what is inside a node.
+  return least > 0 ? HopTime(s, least) : std::min(HopTime(s, 0), HopTime(s, 1));
 }
 
 Seconds CostModel::Impl::HopTime(const Strategy& s, size_t units_left, std::vector<Operation>* operations) const {

@@ -126,8 +126,8 @@ struct CostModel::Impl {
                 std::vector<Operation>* operations = nullptr) const;
   /// What a message leaves from one stage to the next, the last one's to the first: UnitsLeft() of whichever pipeline leaves most.
   size_t HopLeaves(const Strategy& s, int64_t stage) const;
-  /// No boundary leaves less.
-  size_t LeastHopLeaves(const Strategy& s) const;
+  /// No message takes less, over whatever boundary.
+  Seconds LeastHopTime(const Strategy& s) const;
   /// A message that leaves so much. `operations`: where it is written, as of the forward pass, if not null.
   Seconds HopTime(const Strategy& s, size_t units_left, std::vector<Operation>* operations = nullptr) const;
   /// What a stage does once per iteration.

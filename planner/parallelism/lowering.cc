@@ -9,8 +9,6 @@
 
 namespace weft::planner::inline parallelism {
 
-/// Writes the operations of one stage after another. What a pass waits for is, operation by operation, what the tables of
-/// cost_tables.h have added up: both come from the same functions.
 namespace {
 
 /// The boundary on the other side of the stage, of as many as there are stages.
@@ -18,6 +16,8 @@ int64_t Before(const Strategy& s, int64_t stage) { return stage > 0 ? stage - 1 
 
 }  // namespace
 
+/// Writes the operations of one stage after another. What a pass waits for is, operation by operation, what the tables of
+/// cost_tables.h have added up: both come from the same functions.
 class CostModel::Impl::Lowering {
  public:
   Lowering(const Impl& impl, const Strategy& s) : impl_(impl), s_(s), key_(KeyOf(s)), entry_(impl.MakeEntry(key_)) {

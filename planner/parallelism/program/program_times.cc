@@ -59,7 +59,8 @@ class Communications {
       case StepAction::kShift:
       case StepAction::kMix: return Seconds(RingStepTime(network_, group, bytes));
       case StepAction::kSend:
-      case StepAction::kReceive: return Message(communicator, group.stride, bytes);
+      case StepAction::kReceive:
+        return Seconds(SendTime(network_, SideBySide(communicator), UnitsLeftOf(communicator), bytes));
       default: break;
     }
     if (i.unit < 0 || communicator.sums.algorithm == Algorithm::kRing) return Ring(group, Collective::kAllReduce, bytes);
@@ -74,8 +75,10 @@ class Communications {
   /// Of a member's share of the NICs: what it sends over what could leave meanwhile. A sum sends twice what a scatter does, whatever its
   /// algorithm.
   double PortShare(const RankClass& list, const Instruction& i) const {
-    const Group group = GroupOf(program_.communicators[static_cast<size_t>(i.communicator)]);
-    if (RanksInside(group, network_.gpus_per_node) == group.size) return 0;
+    const ProgramCommunicator& communicator = program_.communicators[static_cast<size_t>(i.communicator)];
+    const Group group = GroupOf(communicator);
+    const bool message = i.action == StepAction::kSend || i.action == StepAction::kReceive;
+    if (message ? UnitsLeftOf(communicator) == 0 : RanksInside(group, network_.gpus_per_node) == group.size) return 0;
     const bool narrow = i.wire != WireType::kWhole;
     const double n = static_cast<double>(group.size), rest = (n - 1) / n;
     const double whole = static_cast<double>(Elements(list, i) * BytesOf(program_.type));
@@ -97,11 +100,19 @@ class Communications {
   }
 
  private:
-  /// Waits for the pair that is furthest apart.
-  Seconds Message(const ProgramCommunicator& communicator, int64_t stride, double bytes) const {
+  /// By the pair that leaves most.
+  size_t UnitsLeftOf(const ProgramCommunicator& communicator) const {
     size_t left = 0;
     for (const std::vector<int32_t>& pair : communicator.groups) left = std::max(left, UnitsLeft(network_, pair[0], pair[1]));
-    return Seconds(SendTime(network_, stride, left, bytes));
+    return left;
+  }
+
+  /// Senders whose ranks follow each other: a stage's of one pipeline, or of all.
+  static int64_t SideBySide(const ProgramCommunicator& communicator) {
+    const std::vector<std::vector<int32_t>>& pairs = communicator.groups;
+    size_t count = 1;
+    while (count < pairs.size() && pairs[count][0] == pairs[count - 1][0] + 1) ++count;
+    return static_cast<int64_t>(count);
   }
 
   static Group GroupOf(const ProgramCommunicator& communicator) {

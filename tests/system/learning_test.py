@@ -20,14 +20,14 @@ from weft_cluster import WeftCluster, require_fabric  # noqa: E402
 def submitted(cluster, name):
     """The job's plan."""
     text = reshard.JOB.format(batch=reshard.BATCH, sequence=reshard.SEQUENCE, hosts=", ".join(cluster.hosts))
-    text = text.replace("name: job", f"name: {name}").replace("reshard: on\n", "")
+    text = text.replace("name: job", f"name: {name}")
     reshard.weft(cluster, "submit", cluster.processes.write(f"{name}.yaml", text))
     return cluster.ask("explain", name)["job"]["plan"]
 
 
-def learned(cluster):
-    """What the newest lesson has said."""
-    reasons = [d["reason"] for d in cluster.ask("explain")["decisions"] if d["kind"] == "learned"]
+def learned(cluster, job):
+    """What the newest lesson from the job has said."""
+    reasons = [d["reason"] for d in cluster.ask("explain", job)["decisions"] if d["kind"] == "learned"]
     return reasons[-1] if reasons else None
 
 
@@ -48,7 +48,7 @@ def main():
         first = submitted(cluster, "first")
         begin = time.monotonic()
         job = reshard.start(cluster, first, model)
-        said = wait_until(lambda: learned(cluster), 150, "the controller to learn from the job")
+        said = wait_until(lambda: learned(cluster, "first"), 150, "the controller to learn from the job")
         took = time.monotonic() - begin
         job.finish(300)
         measured = statistics.median(step["iteration_s"] for step in job.steps_done()[10:])

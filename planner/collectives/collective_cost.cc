@@ -271,11 +271,7 @@ double SendRate(const GroupNetwork& network, const Group& group) {
 }
 
 size_t UnitsLeft(const GroupNetwork& network, int64_t rank, int64_t other) {
-  const auto apart = [&](int64_t gpus) { return rank / gpus != other / gpus; };
-  if (!apart(network.gpus_per_node)) return 0;
-  size_t left = 1;
-  while (left <= network.tiers && apart(network.above[left - 1].gpus)) ++left;
-  return left;
+  return UnitsLeft(network, [&](int64_t gpus) { return rank / gpus != other / gpus; });
 }
 
 double SendTime(const GroupNetwork& network, int64_t stride, size_t units_left, double bytes) {

@@ -109,7 +109,16 @@ double AllToAllTime(const GroupNetwork& network, const Group& group, double byte
 double SendTime(const GroupNetwork& network, const Group& group, double bytes);
 /// The same where all wait for the slowest pair: a step round a ring.
 double RingStepTime(const GroupNetwork& network, const Group& group, double bytes);
-/// What a message from one of these ranks to the other leaves: 0 nothing, 1 the node, 1 + k also units of the innermost k tiers.
+/// What a message leaves: 0 nothing, 1 the node, 1 + k also units of the innermost k tiers. `leaves`: whether it leaves a unit of so
+/// many GPUs, which a message that leaves a larger one does.
+template <typename Leaves>
+size_t UnitsLeft(const GroupNetwork& network, const Leaves& leaves) {
+  if (!leaves(network.gpus_per_node)) return 0;
+  size_t left = 1;
+  while (left <= network.tiers && leaves(network.above[left - 1].gpus)) ++left;
+  return left;
+}
+/// From one of these ranks to the other.
 size_t UnitsLeft(const GroupNetwork& network, int64_t rank, int64_t other);
 /// A message that leaves so many units, sent by each of `stride` ranks that lie side by side; there are no more of them at a border.
 double SendTime(const GroupNetwork& network, int64_t stride, size_t units_left, double bytes);

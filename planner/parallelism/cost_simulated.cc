@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "planner/parallelism/cost_tables.h"
+#include "planner/parallelism/pipeline_hops.h"
 
 namespace weft::planner::inline parallelism {
 namespace {
@@ -29,7 +30,7 @@ Result<SimulatedIteration> CostModel::Impl::Simulate(const Strategy& s, Scratch&
   tables.after.clear();
   tables.optimizer.clear();
   tables.hops.clear();
-  for (int64_t i = 0; i < s.pp; ++i) tables.hops.push_back(HopTime(s, HopLeaves(s, i)));
+  for (int64_t i = 0; i < s.pp; ++i) tables.hops.push_back(HopTime(s, HopLeaves(hardware.network, s, i)));
   std::vector<Seconds>& waits = tables.waits;
   waits.clear();
   for (int64_t i = 0; i < s.pp; ++i) {

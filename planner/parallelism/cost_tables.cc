@@ -1,11 +1,11 @@
 #include "planner/parallelism/cost_tables.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "planner/parallelism/collective_time.h"
 #include "planner/parallelism/halo_exchange_time.h"
 #include "planner/parallelism/partition.h"
+#include "planner/parallelism/pipeline_hops.h"
 #include "planner/tasks/memory_over_time.h"
 
 namespace weft::planner::inline parallelism {
@@ -24,18 +24,6 @@ uint64_t Hash(const LayerKey& key) {
   }
   return hash;
 }
-
-/// As UnitsLeft() of two ranks, by whether a unit of so many GPUs is left.
-template <typename Leaves>
-size_t UnitsLeft(const GroupNetwork& network, const Leaves& leaves) {
-  if (!leaves(network.gpus_per_node)) return 0;
-  size_t left = 1;
-  while (left <= network.tiers && leaves(network.above[left - 1].gpus)) ++left;
-  return left;
-}
-
-/// Ranks of a stage that lie side by side: each sends to the one that is so many further.
-int64_t HopStride(const Strategy& s) { return s.rank_order == RankOrder::kTpCpPpDp ? s.tp * s.cp : s.tp * s.cp * s.dp; }
 
 }  // namespace
 
@@ -255,27 +243,8 @@ void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, doubl
   }
 }
 
-size_t CostModel::Impl::HopLeaves(const Strategy& s, int64_t stage) const {
-  const int64_t next = (stage + 1) % s.pp;
-  const auto [low, high] = std::minmax(stage, next);
-  const int64_t pipelines = s.rank_order == RankOrder::kTpCpPpDp ? s.dp : 1;
-  const int64_t stride = HopStride(s), period = s.pp * stride, first = low * stride, last = (high + 1) * stride - 1;
-  const auto leaves = [&](int64_t gpus) {
-    // Pipelines begin at multiples of `grid` in units, at each of them if there are enough.
-    const int64_t grid = std::gcd(gpus, period);
-    if (pipelines >= gpus / grid) return first / grid != last / grid;
-    for (int64_t begin = 0; begin < pipelines * period; begin += period) {
-      if ((begin + first) / gpus != (begin + last) / gpus) return true;
-    }
-    return false;
-  };
-  return UnitsLeft(hardware.network, leaves);
-}
-
-/// A pair of blocks that fits into a unit may lie in one.
 Seconds CostModel::Impl::LeastHopTime(const Strategy& s) const {
-  const int64_t two = 2 * HopStride(s);
-  const size_t least = UnitsLeft(hardware.network, [&](int64_t gpus) { return two > gpus; });
+  const size_t least = LeastHopLeaves(hardware.network, s);
   // NICs may be faster than what is inside a node.
   return least > 0 ? HopTime(s, least) : std::min(HopTime(s, 0), HopTime(s, 1));
 }

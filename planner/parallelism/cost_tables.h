@@ -124,8 +124,6 @@ struct CostModel::Impl {
   UnitTime UnitOfLayer(const Strategy& s, const StageShape& shape, double layers, std::vector<Operation>* operations) const;
   void AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes,
                 std::vector<Operation>* operations = nullptr) const;
-  /// What a message leaves from one stage to the next, the last one's to the first: UnitsLeft() of whichever pipeline leaves most.
-  size_t HopLeaves(const Strategy& s, int64_t stage) const;
   /// No message takes less, over whatever boundary.
   Seconds LeastHopTime(const Strategy& s) const;
   /// A message that leaves so much. `operations`: where it is written, as of the forward pass, if not null.

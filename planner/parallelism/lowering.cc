@@ -6,6 +6,7 @@
 #include "planner/parallelism/cost_tables.h"
 #include "planner/parallelism/halo_exchange_time.h"
 #include "planner/parallelism/partition.h"
+#include "planner/parallelism/pipeline_hops.h"
 
 namespace weft::planner::inline parallelism {
 
@@ -172,7 +173,7 @@ class CostModel::Impl::Lowering {
   /// So many messages of each pass over a boundary.
   void Handed(int64_t boundary, double forward, double backward) {
     std::vector<Operation> way;
-    impl_.HopTime(s_, impl_.HopLeaves(s_, boundary), &way);
+    impl_.HopTime(s_, HopLeaves(impl_.hardware.network, s_, boundary), &way);
     for (const Operation& o : way) {
       if (forward > 0) out_.push_back(Scaled(o, forward));
       if (backward <= 0) continue;
@@ -223,8 +224,7 @@ class CostModel::Impl::Lowering {
     }
     // A V has embedding and head on one stage.
     if (shape.first != shape.last && model.tied_embeddings && s_.schedule != ScheduleKind::kZbV) {
-      const int64_t stride = s_.rank_order == RankOrder::kTpCpPpDp ? s_.tp * s_.cp : s_.tp * s_.cp * s_.dp;
-      Sum("tied embedding", CommunicatorKind::kEmbedding, {2, stride * (s_.pp - 1)},
+      Sum("tied embedding", CommunicatorKind::kEmbedding, {2, HopStride(s_) * (s_.pp - 1)},
           impl_.state.gradient_sent * static_cast<double>(model.vocab) * hidden / t, 1);
     }
     // The loss, and the norm: replicas that differ have one each.
@@ -263,8 +263,9 @@ OperationList CostModel::Lower(const Strategy& s, Scratch& scratch) const {
     const int64_t begin = impl.LayersBefore(s, stage), end = impl.LayersBefore(s, stage + 1);
     const double moe = static_cast<double>(impl.moe_layers_before[static_cast<size_t>(end)] - impl.moe_layers_before[static_cast<size_t>(begin)]);
     const StageOperators* own = operators.empty() ? nullptr : &operators[static_cast<size_t>(stage)];
-    auto kind = std::tuple(static_cast<double>(end - begin), moe, stage == 0, stage == s.pp - 1, impl.HopLeaves(s, Before(s, stage)),
-                           impl.HopLeaves(s, stage), own == nullptr ? StageOperators() : *own);
+    auto kind = std::tuple(static_cast<double>(end - begin), moe, stage == 0, stage == s.pp - 1,
+                           HopLeaves(impl.hardware.network, s, Before(s, stage)), HopLeaves(impl.hardware.network, s, stage),
+                           own == nullptr ? StageOperators() : *own);
     const auto known = std::find(kinds.begin(), kinds.end(), kind);
     if (known != kinds.end()) {
       list.classes[static_cast<size_t>(known - kinds.begin())].stages.push_back(stage);

@@ -93,6 +93,7 @@ class WeftCluster:
         for name in [name for name in self.processes.children if name != "fabric"]:
             self.processes.children[name].kill()
         if kind is not None and issubclass(kind, Exception):
+            print(f"FAIL: {value}", flush=True)  # before the logs, of which reports keep an end only
             self.processes.print_logs()
         self.processes.stop("fabric", signal.SIGTERM, 20)
         self.processes.close()

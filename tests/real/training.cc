@@ -25,6 +25,7 @@ namespace {
 constexpr int kCalibrationSteps = 12;
 constexpr Seconds kCalibrationPatience{120};
 constexpr int64_t kMoreSteps = 4;           // than what is measured takes: the first ones, and the other job's
+constexpr double kLeastIterations = 4;         // of the slowest job, that are measured
 constexpr double kMostlyMarked = 0.9;       // what stood in queues when the class changed has the old one
 constexpr double kFaster = 1.3;             // than foretold a job may be, and not end too soon
 
@@ -67,6 +68,15 @@ class Jobs {
 
   const planner::Scenario& scenario() const { return file_.scenario; }
 
+  /// The longest iteration of any job in any way, alone.
+  Seconds Slowest() const {
+    Seconds slowest{0};
+    for (const auto& [job, ways] : ways_) {
+      for (const Way& way : ways) slowest = std::max(slowest, way.alone);
+    }
+    return slowest;
+  }
+
   /// The job in that way, as weft-train runs it for `length`.
   JobSpec SpecOf(size_t job, size_t way, const planner::SimulatedJob& simulated, Seconds length) const {
     const planner::ScenarioWay described = WayOf(file_.scenario.jobs[job], way);
@@ -92,6 +102,7 @@ class Jobs {
   struct Way {
     std::vector<std::string> hosts;  ///< in order of rank
     ProgramFiles files;
+    Seconds alone{0};                ///< an iteration
   };
 
   Status PrepareModel(formats::ScenarioModel* model) {
@@ -145,7 +156,7 @@ class Jobs {
     WEFT_ASSIGN_OR_RETURN(planner::JobPlan plan,
                           PricedByProgram(way->profile.plan, program, model.cluster, calibration, options_.stretch));
     WEFT_ASSIGN_OR_RETURN(way->profile, planner::ProfileOf(job, model.cluster, std::move(plan)));
-    return Way{.hosts = {}, .files = files};
+    return Way{.hosts = {}, .files = files, .alone = way->profile.plan.predicted.iteration};
   }
 
   /// Written and timed once per program.
@@ -189,7 +200,7 @@ Status RunTraining(const TrainingOptions& options, const std::function<void(cons
   experiment.fabric = shape.At(options.link_rate, {.grain = Seconds(250e-6), .fair = true});
   experiment.installation = options.installation;
   experiment.goodput = shape.host_rate;
-  experiment.phase = options.phase;
+  experiment.phase = std::max(options.phase, kLeastIterations * jobs.Slowest());
   experiment.placed = false;
   const auto spec_of = [&](size_t job, size_t way, const planner::SimulatedJob& simulated) {
     return jobs.SpecOf(job, way, simulated, experiment.settle + experiment.phase);

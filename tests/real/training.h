@@ -25,7 +25,7 @@ struct TrainingOptions {
   double stretch = 1;
   std::string calibration;         ///< of `weft calibrate`: this machine's constants, which the search goes by
   std::string data;                ///< text to train on
-  Seconds phase{10};               ///< measured, of each policy
+  Seconds phase{10};               ///< measured, of each policy; longer where a machine is too slow for a few iterations
 };
 
 /// Calls `done` after each policy. Errors: those of the scenario and of Experiment; kInvalidArgument for a job without a

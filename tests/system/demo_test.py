@@ -13,7 +13,8 @@ from weft_cluster import require_fabric  # noqa: E402
 
 SOURCE, BIN = os.environ["WEFT_SOURCE"], os.environ["WEFT_BIN"]
 
-LEAST_SHARE = 0.35  # of an iteration
+LEAST_SHARE = 0.35  # of an iteration that is communication
+DEFAULT_MBIT = 15
 
 
 def namespaces():
@@ -57,17 +58,20 @@ def check_report(report):
         # Which way is better is a matter of fact, by how much is reported above.
         check(job["weft_after_fault_s"] < 1.5 * job["bound_after_fault_s"], f"{job['name']}: did not recover")
     total = {key: sum(job[key] for job in report["jobs"]) for key in ("alone_s", "default_s", "weft_s")}
-    # The demo's own condition on its links. Where computations take four times as long, what they vary by is more than a collision costs.
-    if min(job["communication_share"] for job in report["jobs"]) >= LEAST_SHARE:
-        check_gain(report["jobs"], total)
-    else:
-        print(f"communication is less than {100 * LEAST_SHARE:.0f} % of an iteration on this machine: seconds are not compared, {total}")
+    check_gain(report["jobs"], total)
     check(report["controller"]["replans_after_fault"] >= 1, "no re-plan moved a live connection after the faults")
     check(report["link_disagreement"] <= 0.05,
           f"link use disagrees with the switches' counters by {report['link_disagreement'] * 100:.1f} %, promised 5 %")
     check(report["metrics_scraped"] > 20, f"{report['metrics_scraped']} metrics scraped")
     for line in report["shortfalls"]:
         print("fell short:", line)
+
+
+def run_demo(mbit, at_end):
+    command = [os.path.join(BIN, "weft"), "demo", "--output", "json", "--draws", "6", "--link-rate", f"{mbit}Mbit/s", "--at-end", at_end]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=1200, check=False)
+    check(done.returncode == 0, f"weft demo ended with {done.returncode}")
+    return json.loads(done.stdout)
 
 
 def main():
@@ -77,10 +81,12 @@ def main():
     at_end = (f"{python} {SOURCE}/dashboards/check_dashboard.py --prometheus $WEFT_PROMETHEUS && "
               f"{python} {SOURCE}/dashboards/check_metrics_page.py --prometheus $WEFT_PROMETHEUS "
               f"--docs {SOURCE}/docs/metrics.md --changed-within 30m")
-    done = subprocess.run([os.path.join(BIN, "weft"), "demo", "--output", "json", "--draws", "6", "--at-end", at_end],
-                          stdout=subprocess.PIPE, text=True, timeout=600, check=False)
-    check(done.returncode == 0, f"weft demo ended with {done.returncode}")
-    report = json.loads(done.stdout)
+    report = run_demo(DEFAULT_MBIT, at_end)
+    share = min(job["communication_share"] for job in report["jobs"])
+    if share < LEAST_SHARE:  # a machine too slow for these links: what computations vary by is more than a collision costs
+        rate = round(DEFAULT_MBIT * share / (1 - share) * 1.2, 1)
+        print(f"communication is {100 * share:.0f} % of an iteration, the demo wants 40 to 70 %: again with links of {rate} Mbit/s", flush=True)
+        report = run_demo(rate, at_end)
     check(report["fabric"]["namespaces"], f"no fabric: {report['not_shown']}")
     check_report(report)
     left = namespaces() - before

@@ -69,6 +69,8 @@ def main():
         print(f"{second['strategy']['text']}: predicted {1e3 * second['predicted']['iteration_s']:.0f} ms, takes {1e3 * takes:.0f} ms; off "
               f"{math.exp(errors[0]):.2f} times, then {math.exp(errors[1]):.2f}", flush=True)
         check(second["strategy"]["text"] == first["strategy"]["text"], "the jobs differ, so that nothing can be said of the machine")
+        learned_from = off(second["predicted"]["iteration_s"], measured)
+        check(learned_from < errors[0] / 2, f"of the job it has learned from the controller is still {math.exp(learned_from):.2f} times off")
         check(errors[1] < enough, f"the next job's prediction is off {math.exp(errors[1]):.2f} times, the first one's was {math.exp(errors[0]):.2f}")
 
         cluster.kill("controller")

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "common/exit_code.h"
+#include "runtime/blas_kernels.h"
 #include "runtime/machine/calibrate_machine.h"
 #include "runtime/profile/profile.h"
 
@@ -17,6 +18,7 @@ int Report(const char* command, const weft::Status& status) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  weft::runtime::UseBestBlasKernels(argv);
   CLI::App app{"The parts of weft that use LibTorch; weft profile and weft calibrate start it."};
   app.set_version_flag("--version", "weft-torch " WEFT_VERSION);
   app.require_subcommand(1);

@@ -12,6 +12,7 @@
 #include "common/exit_code.h"
 #include "common/launch_variable.h"
 #include "common/parse_units.h"
+#include "runtime/blas_kernels.h"
 #include "runtime/train_job.h"
 
 namespace {
@@ -190,6 +191,7 @@ void SetPluginEnvironment(const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  weft::runtime::UseBestBlasKernels(argv);
   CLI::App app{"Trains a small GPT-2, Llama, Mixtral or 3D CNN on real text over an ncclNet plugin, data parallel or as --plan says."};
   app.set_version_flag("--version", "weft-train " WEFT_VERSION);
   Arguments arguments;

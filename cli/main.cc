@@ -156,7 +156,7 @@ void AddDemo(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<DemoOptions>();
   CLI::App* demo = app.add_subcommand("demo", "the whole loop on one machine: plan, launch, enforce, measure, re-plan");
   demo->add_option("--duration", options->duration, "of all measured phases together")->capture_default_str();
-  demo->add_option("--link-rate", options->link_rate, "of every cable (default: 15Mbit/s, of composed jobs 30Mbit/s)");
+  demo->add_option("--link-rate", options->link_rate, "of every cable (default: 15Mbit/s, of composed jobs 20Mbit/s)");
   demo->add_option("--draws", options->draws, "runs with kernel-chosen ports")->capture_default_str();
   demo->add_option("--data", options->data, "text to train on, a file or a folder")->capture_default_str();
   demo->add_option("--jobs", options->jobs, "weft-train: data parallel; composed: a MoE and a pipeline; nccl: weft-nccl-job under NCCL")->capture_default_str();

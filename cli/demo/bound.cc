@@ -241,7 +241,7 @@ Seconds CommunicationOf(const BoundFabric& fabric, const BoundJob& job) {
   JobTasks(ports, job, 0).Add(1, {}, &graph, &uses);
   std::map<int32_t, double> busy;
   for (size_t task = 0; task < uses.size(); ++task) {
-    for (const auto& [port, share] : uses[task]) busy[port] += share * graph.duration(static_cast<int32_t>(task)).count();
+    for (const auto& [port, share, flow] : uses[task]) busy[port] += share * graph.duration(static_cast<int32_t>(task)).count();
   }
   double most = 0;
   for (const auto& [port, seconds] : busy) {

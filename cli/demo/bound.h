@@ -8,7 +8,8 @@
 //                  long as its slowest port: a host's link either way, or all spines together between two leaves. Flows may be split
 //                  over all paths in any way; with two leaves that cut is all that holds them
 //   core           it serves the ranks that compute alike, as the kernel's scheduler does
-//   sharing        communications that meet at a port, of one job or of two, share it max-min fairly
+//   sharing        communications that meet at a port, of one job or of two, share it max-min fairly by flows, as a fabric does: an
+//                  all-to-all of four hosts has three flows at each
 //
 // The jobs run against each other in one task graph (planner/tasks/port_sharing.h); the best is taken of all phases between them, be it
 // that each begins an iteration as soon as it can or that both wait for a common pace. Nothing in it is fitted to the runs that it

@@ -44,19 +44,28 @@ BoundPorts::BoundPorts(const BoundFabric& fabric, const std::vector<CableFactor>
 int BoundPorts::LeafOf(const std::string& host) const { return NumberOf(host) / hosts_per_leaf_ + 1; }
 
 planner::TaskCost BoundPorts::CostOf(std::span<const HostFlow> flows) const {
-  std::map<int32_t, double> bytes;
+  struct Load {
+    double bytes = 0, most = 0;  // of all flows, and of the largest
+  };
+  std::map<int32_t, Load> loads;
+  const auto add = [&](int32_t port, double bytes) {
+    Load& load = loads[port];
+    load.bytes += bytes;
+    load.most = std::max(load.most, bytes);
+  };
   for (const HostFlow& flow : flows) {
     if (flow.from == flow.to) continue;
-    bytes[2 * NumberOf(flow.from)] += flow.bytes;
-    bytes[2 * NumberOf(flow.to) + 1] += flow.bytes;
+    add(2 * NumberOf(flow.from), flow.bytes);
+    add(2 * NumberOf(flow.to) + 1, flow.bytes);
     const int leaf = LeafOf(flow.from);
-    if (leaf != LeafOf(flow.to)) bytes[2 * kLeaves * hosts_per_leaf_ + leaf - 1] += flow.bytes;
+    if (leaf != LeafOf(flow.to)) add(2 * kLeaves * hosts_per_leaf_ + leaf - 1, flow.bytes);
   }
   planner::TaskCost cost;
-  for (const auto& [port, load] : bytes) cost.duration = std::max(cost.duration, Seconds(load / rate_[static_cast<size_t>(port)]));
+  for (const auto& [port, load] : loads) cost.duration = std::max(cost.duration, Seconds(load.bytes / rate_[static_cast<size_t>(port)]));
   if (cost.duration <= Seconds(0)) return cost;
-  for (const auto& [port, load] : bytes) {
-    cost.use.push_back({port, load / rate_[static_cast<size_t>(port)] / cost.duration.count()});
+  for (const auto& [port, load] : loads) {
+    const double whole = rate_[static_cast<size_t>(port)] * cost.duration.count();
+    cost.use.push_back({port, load.bytes / whole, load.most / whole});
   }
   return cost;
 }

@@ -22,7 +22,7 @@ namespace {
 constexpr int kHostsPerLeaf = 5;  // two for each job, one that nobody manages
 // At which the jobs communicate for about half of their time.
 constexpr const char* kRate = "15Mbit/s";
-constexpr const char* kComposedRate = "30Mbit/s";
+constexpr const char* kComposedRate = "20Mbit/s";
 constexpr Seconds kGrain{500e-6};  // messages take some ms: they leave at the rate, and wait for no super-packet of others
 
 /// Turns SIGINT and SIGTERM into a stop request. Made before any other thread, so that all of them inherit the mask.

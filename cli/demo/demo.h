@@ -9,7 +9,7 @@ namespace weft::cli {
 
 struct DemoOptions {
   std::string duration = "90s";      ///< of all measured phases together; start-up comes on top
-  std::string link_rate;             ///< empty: 15Mbit/s, for composed jobs 30Mbit/s
+  std::string link_rate;             ///< empty: 15Mbit/s, for composed jobs 20Mbit/s
   std::string output = "table";      ///< or "json"
   std::string data = "/usr/share/common-licenses";
   int draws = 3;                     ///< of kernel-chosen ports, in the default phase

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <random>
 #include <span>
@@ -157,6 +158,26 @@ PeriodicJob OnForcedLinks(RoutableJob job) {
   return OnPaths(job, std::vector<size_t>(job.flows.size(), 0));
 }
 
+/// What each of these paths gets of a flow that is divided between them, sum 1.
+std::vector<double> LaneWeights(const RoutableFlow& flow, const std::vector<size_t>& lanes, const std::vector<BitsPerSecond>& capacity) {
+  std::map<LinkId, size_t> users;
+  for (const size_t p : lanes) {
+    for (const LinkId link : flow.paths[p].links) ++users[link];
+  }
+  std::vector<double> weights;
+  double sum = 0;
+  for (const size_t p : lanes) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const LinkId link : flow.paths[p].links) {
+      if (users[link] < lanes.size()) least = std::min(least, capacity[link.index()].value());
+    }
+    sum += weights.emplace_back(least);
+  }
+  const bool even = !(sum > 0) || !std::isfinite(sum);
+  for (double& weight : weights) weight = even ? 1 / static_cast<double>(lanes.size()) : weight / sum;
+  return weights;
+}
+
 }  // namespace
 
 size_t RoutableFlow::WholePaths() const {
@@ -165,37 +186,36 @@ size_t RoutableFlow::WholePaths() const {
   return whole;
 }
 
-void AddSplits(RoutableFlow* flow) {
+void AddSplits(RoutableFlow* flow, const std::vector<BitsPerSecond>& capacity) {
   const size_t whole = flow->paths.size();
   if (whole < 2) return;
   flow->shares.resize(whole);
   const size_t sets = (whole + kMostLanes - 1) / kMostLanes;
   for (size_t first = 0; first < sets; ++first) {
-    std::map<LinkId, double> lanes;
-    double count = 0;
-    for (size_t p = first; p < whole; p += sets, ++count) {
-      for (const LinkId link : flow->paths[p].links) lanes[link] += 1;
+    std::vector<size_t> lanes;
+    for (size_t p = first; p < whole; p += sets) lanes.push_back(p);
+    if (lanes.size() < 2) continue;
+    std::vector<double>& divided = flow->divided.emplace_back(whole, 0);
+    std::map<LinkId, double> there;
+    const std::vector<double> weights = LaneWeights(*flow, lanes, capacity);
+    for (size_t i = 0; i < lanes.size(); ++i) {
+      divided[lanes[i]] = weights[i];
+      for (const LinkId link : flow->paths[lanes[i]].links) there[link] += weights[i];
     }
-    if (count < 2) continue;
     CandidatePath& path = flow->paths.emplace_back();
     std::vector<double>& shares = flow->shares.emplace_back();
-    for (const auto& [link, there] : lanes) {
+    for (const auto& [link, share] : there) {
       path.links.push_back(link);
-      shares.push_back(there / count);
+      shares.push_back(std::min(1.0, share));
     }
   }
 }
 
 std::vector<double> SharesOf(const RoutableFlow& flow, size_t p) {
   const size_t whole = flow.WholePaths();
+  if (p >= whole) return flow.divided[p - whole];
   std::vector<double> shares(whole, 0);
-  if (p < whole) {
-    shares[p] = 1;
-    return shares;
-  }
-  const size_t sets = (whole + kMostLanes - 1) / kMostLanes, first = p - whole;
-  const double lanes = std::ceil(static_cast<double>(whole - first) / static_cast<double>(sets));
-  for (size_t lane = first; lane < whole; lane += sets) shares[lane] = 1 / lanes;
+  shares[p] = 1;
   return shares;
 }
 

@@ -20,6 +20,7 @@ struct RoutableFlow {
   /// Per path and link of it, the share of the bytes that goes over the link: a "path" may be several ways at once, between which a
   /// sender divides its bytes. Empty, or empty for a path: all of them over every link. Such paths stand last.
   std::vector<std::vector<double>> shares = {};
+  std::vector<std::vector<double>> divided = {};   ///< of each path that AddSplits() added, per whole path the share that takes it
 
   /// Paths that are one way each: the first ones.
   size_t WholePaths() const;
@@ -30,9 +31,10 @@ struct RoutableFlow {
 /// Ways that a sender divides a flow's bytes between, at most: the lanes of a connection.
 inline constexpr size_t kMostLanes = 4;
 
-/// Adds, where a flow has several whole paths, those that divide it evenly between kMostLanes of them: all of them, or every n-th.
+/// Adds, where a flow has several whole paths, those that divide it between kMostLanes of them: all of them, or every n-th. Each gets
+/// bytes in proportion to the least of `capacity` (per link) that it has of its own; evenly, where that is alike or none has any.
 /// Requires: whole paths only.
-void AddSplits(RoutableFlow* flow);
+void AddSplits(RoutableFlow* flow, const std::vector<BitsPerSecond>& capacity);
 
 /// Per whole path the share of the bytes that takes it, where the flow takes path `p`. Requires: paths as AddSplits() leaves them.
 std::vector<double> SharesOf(const RoutableFlow& flow, size_t p);

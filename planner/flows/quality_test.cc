@@ -231,7 +231,7 @@ Planned Plan(const Case& c, int64_t effort, bool divided) {
   situation.measured = MeasuredRules{.steady = std::vector<bool>(c.jobs.size(), false), .hash_seeds = 1};
   const auto state = std::make_shared<FluidSimulation>(situation.capacity);
   for (size_t j = 0; j < c.jobs.size(); ++j) {
-    if (divided) std::ranges::for_each(situation.jobs[j].flows, [](RoutableFlow& flow) { AddSplits(&flow); });
+    if (divided) std::ranges::for_each(situation.jobs[j].flows, [&](RoutableFlow& flow) { AddSplits(&flow, situation.capacity); });
     situation.names.push_back(fmt::format("job{}", j));
     situation.keys.push_back(KeyOf(situation.names.back()));
     Seconds alone(1e300);

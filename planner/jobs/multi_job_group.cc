@@ -160,7 +160,7 @@ class GroupMaker {
       made.paths.push_back(flow.paths[p]);
       numbers.push_back(p);
     }
-    if (problem_.options.paths) AddSplits(&made);
+    if (problem_.options.paths) AddSplits(&made, made_.situation.capacity);
     return made;
   }
 

@@ -30,7 +30,7 @@ struct MultiJobGroup {
 
 /// The group as it runs: bytes over efficiency, so that links count with their full rates, less the background; classes and windows
 /// that are in force, the former the lowest that keep the order. All begin at once. Flows have the paths whose links are all alive,
-/// where there are any; then those that divide the bytes evenly; and last how they go now, if that is none of these and something was
+/// where there are any; then those that divide the bytes; and last how they go now, if that is none of these and something was
 /// decided for the job, or paths may not be changed. Jobs for which nobody decided anything are as new. Requires: `members` of one group.
 MultiJobGroup GroupOf(const MultiJobProblem& problem, std::vector<size_t> members);
 

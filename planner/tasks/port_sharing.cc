@@ -84,7 +84,7 @@ class Runner {
 
   void Enter(int32_t task) {
     bool full = false;
-    for (const auto& [port, share] : use_[At(task)]) {
+    for (const auto& [port, share, flow] : use_[At(task)]) {
       on_[At(port)].push_back(task);
       full |= (demand_[At(port)] += share) > kFull;
     }
@@ -93,7 +93,7 @@ class Runner {
 
   void Leave(int32_t task) {
     std::vector<int32_t> others;
-    for (const auto& [port, share] : use_[At(task)]) {
+    for (const auto& [port, share, flow] : use_[At(task)]) {
       if (demand_[At(port)] > kFull) others.insert(others.end(), on_[At(port)].begin(), on_[At(port)].end());
       std::erase(on_[At(port)], task);
       demand_[At(port)] = on_[At(port)].empty() ? 0 : demand_[At(port)] - share;
@@ -107,7 +107,7 @@ class Runner {
     std::ranges::sort(tasks);
     tasks.erase(std::ranges::unique(tasks).begin(), tasks.end());
     for (size_t k = 0; k < tasks.size(); ++k) {
-      for (const auto& [port, share] : use_[At(tasks[k])]) {
+      for (const auto& [port, share, flow] : use_[At(tasks[k])]) {
         if (demand_[At(port)] <= kFull) continue;
         for (const int32_t other : on_[At(port)]) {
           if (std::ranges::find(tasks, other) == tasks.end()) tasks.push_back(other);
@@ -117,7 +117,7 @@ class Runner {
     return tasks;
   }
 
-  /// Of one task while rates are solved: how fast it is by itself, in what its rate is counted in, and how fast it is so far.
+  /// Of one task while rates are solved: how fast one of its flows is by itself, and how fast it is so far.
   struct Filling {
     double most = 0, rate = 0;
     bool held = false;
@@ -127,8 +127,8 @@ class Runner {
   void Fill(const std::vector<int32_t>& tasks, std::vector<Filling>* fill) {
     std::vector<int32_t> ports;
     for (size_t k = 0; k < tasks.size(); ++k) {
-      for (const auto& [port, share] : use_[At(tasks[k])]) {
-        (*fill)[k].most = std::max((*fill)[k].most, share);
+      for (const auto& [port, share, flow] : use_[At(tasks[k])]) {
+        (*fill)[k].most = std::max((*fill)[k].most, flow > 0 ? flow : share);
         if (std::exchange(place_[At(port)], 0) < 0) ports.push_back(port);
       }
     }
@@ -136,7 +136,7 @@ class Runner {
       for (const int32_t port : ports) left_[At(port)] = 1, slope_[At(port)] = 0;
       for (size_t k = 0; k < tasks.size(); ++k) {
         const Filling& of = (*fill)[k];
-        for (const auto& [port, share] : use_[At(tasks[k])]) {
+        for (const auto& [port, share, flow] : use_[At(tasks[k])]) {
           left_[At(port)] -= of.rate * share / of.most;
           if (!of.held) slope_[At(port)] += share / of.most;
         }

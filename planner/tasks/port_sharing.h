@@ -12,10 +12,11 @@
 namespace weft::planner::inline tasks {
 
 /// A port that a task uses, and how much of it while nobody is in its way: more than 0, at most 1, as latencies leave it idle, or as its
-/// other ports are the slower ones.
+/// other ports are the slower ones. `flow`: of this what one of its flows uses there; 0: all of it, as the task is one flow.
 struct PortShare {
   int32_t port = 0;
   double share = 0;
+  double flow = 0;
 };
 using PortUse = std::vector<PortShare>;
 
@@ -24,7 +25,8 @@ struct TaskSpan {
 };
 
 /// [tasks]. A task that is slowed down uses less of all its ports alike. Tasks on the same port move at max-min fair rates, a task's rate
-/// being what it uses of the port that it uses most; none is faster than alone. `use`: by task; tasks beyond its end use none. Without
+/// being what a flow of it uses of the port that it uses most: a fabric is fair to flows, so that of two tasks the one with three times
+/// as many has three times as much. None is faster than alone. `use`: by task; tasks beyond its end use none. Without
 /// tasks that meet it is Windows()'s earliest. Source: progressive filling, as network/max_min.h, here with a load for each port.
 /// Requires: ports < `ports`, distinct in a task.
 /// Complexity: O((tasks + dependencies) log tasks), and for each beginning and end on a port that is full one solution of the rates of

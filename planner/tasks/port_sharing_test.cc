@@ -41,6 +41,17 @@ TEST(PortSharing, WhoWantsLittleIsNotHeld) {
   EXPECT_NEAR(spans[1].end.count(), 5, 1e-9);
 }
 
+// Three flows beside one: three quarters of the port and one.
+TEST(PortSharing, APortIsFairToFlows) {
+  TaskGraph graph;
+  graph.Add(Seconds(3), {});
+  graph.Add(Seconds(2), {});
+  const std::vector<PortUse> use = {{{0, 1, 1. / 3}}, {{0, 1}}};
+  const std::vector<TaskSpan> spans = RunTasks(graph, use, 1);
+  EXPECT_NEAR(spans[0].end.count(), 4, 1e-9);
+  EXPECT_NEAR(spans[1].end.count(), 5, 1e-9) << "1 s of its 2 by then";
+}
+
 // A meets B on port 0, B meets C on port 1: when A is through, B and C go on with half of port 1 each.
 TEST(PortSharing, AnEndReachesThoseBehindTheNeighbour) {
   TaskGraph graph;
@@ -96,7 +107,7 @@ TEST(PortSharing, RandomGraphsAreTheLongestPathWhereNobodyMeets) {
       for (const int32_t before : graph.after(static_cast<int32_t>(t))) {
         ASSERT_GE(met[t].begin.count(), met[static_cast<size_t>(before)].end.count());
       }
-      for (const auto& [port, share] : shared[t]) work[static_cast<size_t>(port)] += share * least.count();
+      for (const auto& [port, share, flow] : shared[t]) work[static_cast<size_t>(port)] += share * least.count();
       end = std::max(end, met[t].end);
     }
     for (const double of_port : work) ASSERT_GE(end.count(), of_port - 1e-9) << "no port does more than it can";

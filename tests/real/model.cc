@@ -66,7 +66,7 @@ Model MakeModel(const testbed::FabricOptions& fabric, const std::vector<JobSpec>
       const NodeId from = Find(model.topology, spec.hosts[one.from]);
       const NodeId to = Find(model.topology, spec.hosts[one.to]);
       for (auto& path : model.topology.ShortestPaths(from, to)) flow.paths.push_back({std::move(path)});
-      if (divided) planner::AddSplits(&flow);
+      if (divided) planner::AddSplits(&flow, model.capacity);
       job.flows.push_back(std::move(flow));
     }
     for (const JobSpec::Burst& burst : spec.bursts) job.bursts.push_back(burst.times);

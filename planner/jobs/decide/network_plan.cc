@@ -164,7 +164,7 @@ class NetworkPlanner {
     const auto known = std::ranges::find(paths_, balanced_, [](const auto& named) { return named.second; });
     if (known == paths_.end()) paths_.emplace_back("balanced", balanced_);
     if (situation_.measured && situation_.measured->paths_fixed) return;
-    if (JobPaths divided = DividedPaths(situation_); divided != balanced_) paths_.emplace_back("evenly divided", std::move(divided));
+    if (JobPaths divided = DividedPaths(situation_); divided != balanced_) paths_.emplace_back("divided", std::move(divided));
   }
 
   static Outcome BestOf(const std::vector<JudgedTrial>& candidates) {

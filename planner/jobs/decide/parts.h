@@ -16,7 +16,7 @@ JobPaths BalancedPaths(const Situation& situation);
 /// paths · hops).
 JobPaths SelfAwarePaths(const Situation& situation, JobPaths start);
 
-/// Every flow divided evenly between kMostLanes of its ways, where they are several; else its first.
+/// Every flow divided between kMostLanes of its ways (AddSplits()), where they are several; else its first.
 JobPaths DividedPaths(const Situation& situation);
 
 /// The paths in use, those of `fallback` for jobs that have just arrived.

@@ -258,7 +258,7 @@ Result<PreparedWay> JobPreparer::PrepareWay(double gpus, double work, const Scen
     Result<std::vector<CandidatePath>> paths = PathsBetween(way.flows[f].from, way.flows[f].to);
     if (!paths) return Fail(paths.error().WithContext(fmt::format("flow {}", f + 1)));
     made.routable.flows.push_back({way.flows[f].bytes, std::move(*paths), way.flows[f].per_burst});
-    AddSplits(&made.routable.flows.back());
+    AddSplits(&made.routable.flows.back(), best_capacity_);
   }
   made.routable.bursts = way.bursts;
   const PeriodicJob best = BestAlone(topology_, made.routable);

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "common/check.h"
 #include "planner/flows/priority.h"
 
 namespace weft::planner::inline flows {
@@ -158,7 +159,7 @@ PeriodicJob OnForcedLinks(RoutableJob job) {
   return OnPaths(job, std::vector<size_t>(job.flows.size(), 0));
 }
 
-/// What each of these paths gets of a flow that is divided between them, sum 1.
+/// What each of these paths gets of a flow that is divided between them, sum 1. A link that some of them share counts in equal parts.
 std::vector<double> LaneWeights(const RoutableFlow& flow, const std::vector<size_t>& lanes, const std::vector<BitsPerSecond>& capacity) {
   std::map<LinkId, size_t> users;
   for (const size_t p : lanes) {
@@ -169,7 +170,8 @@ std::vector<double> LaneWeights(const RoutableFlow& flow, const std::vector<size
   for (const size_t p : lanes) {
     double least = std::numeric_limits<double>::infinity();
     for (const LinkId link : flow.paths[p].links) {
-      if (users[link] < lanes.size()) least = std::min(least, capacity[link.index()].value());
+      const size_t shared = users[link];
+      if (shared < lanes.size()) least = std::min(least, capacity[link.index()].value() / static_cast<double>(shared));
     }
     sum += weights.emplace_back(least);
   }
@@ -194,11 +196,12 @@ void AddSplits(RoutableFlow* flow, const std::vector<BitsPerSecond>& capacity) {
   for (size_t first = 0; first < sets; ++first) {
     std::vector<size_t> lanes;
     for (size_t p = first; p < whole; p += sets) lanes.push_back(p);
-    if (lanes.size() < 2) continue;
+    const std::vector<double> weights = LaneWeights(*flow, lanes, capacity);
+    if (std::ranges::count_if(weights, [](double weight) { return weight > 0; }) < 2) continue;
     std::vector<double>& divided = flow->divided.emplace_back(whole, 0);
     std::map<LinkId, double> there;
-    const std::vector<double> weights = LaneWeights(*flow, lanes, capacity);
     for (size_t i = 0; i < lanes.size(); ++i) {
+      if (!(weights[i] > 0)) continue;
       divided[lanes[i]] = weights[i];
       for (const LinkId link : flow->paths[lanes[i]].links) there[link] += weights[i];
     }
@@ -213,7 +216,10 @@ void AddSplits(RoutableFlow* flow, const std::vector<BitsPerSecond>& capacity) {
 
 std::vector<double> SharesOf(const RoutableFlow& flow, size_t p) {
   const size_t whole = flow.WholePaths();
-  if (p >= whole) return flow.divided[p - whole];
+  if (p >= whole) {
+    WEFT_CHECK(p - whole < flow.divided.size(), "a path that AddSplits() has made");
+    return flow.divided[p - whole];
+  }
   std::vector<double> shares(whole, 0);
   shares[p] = 1;
   return shares;
@@ -224,8 +230,8 @@ PeriodicJob BestAlone(const Topology& topology, const RoutableJob& job) {
   const double least = kJustAsFast * CommunicationAlone(capacity, OnForcedLinks(job)).count();
   std::vector<size_t> divided;
   for (const RoutableFlow& flow : job.flows) {
-    const size_t whole = flow.WholePaths(), splits = flow.paths.size() - whole;
-    divided.push_back(splits == 0 ? 0 : whole + divided.size() % splits);
+    const size_t splits = flow.divided.size();
+    divided.push_back(splits == 0 ? 0 : flow.WholePaths() + divided.size() % splits);
   }
   PeriodicJob split = OnPaths(job, divided);
   if (CommunicationAlone(capacity, split).count() <= least) return split;

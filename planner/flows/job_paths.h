@@ -31,8 +31,9 @@ struct RoutableFlow {
 /// Ways that a sender divides a flow's bytes between, at most: the lanes of a connection.
 inline constexpr size_t kMostLanes = 4;
 
-/// Adds, where a flow has several whole paths, those that divide it between kMostLanes of them: all of them, or every n-th. Each gets
-/// bytes in proportion to the least of `capacity` (per link) that it has of its own; evenly, where that is alike or none has any.
+/// Adds, where a flow has several whole paths, those that divide it between kMostLanes of them: all of them, or every n-th. Each way
+/// gets bytes in proportion to the slowest of its links (`capacity`, per link) that not all ways share; all get the same where there is
+/// none, or none carries anything.
 /// Requires: whole paths only.
 void AddSplits(RoutableFlow* flow, const std::vector<BitsPerSecond>& capacity);
 

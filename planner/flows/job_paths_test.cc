@@ -20,7 +20,7 @@ RoutableFlow Flow(int ways) {
 
 std::vector<BitsPerSecond> Alike() { return std::vector<BitsPerSecond>(10, BitsPerSecond(1e9)); }
 
-TEST(AddSplits, DividesEvenlyBetweenAllWaysWhereTheyAreFew) {
+TEST(AddSplits, DividesEvenlyBetweenFewWaysThatAreAlike) {
   RoutableFlow flow = Flow(2);
   AddSplits(&flow, Alike());
   ASSERT_EQ(flow.paths.size(), 3u);
@@ -51,6 +51,27 @@ TEST(AddSplits, GivesEachWayWhatItsOwnLinksCanCarry) {
   EXPECT_THAT(SharesOf(flow, 2), ElementsAre(DoubleNear(1. / 3, 1e-12), DoubleNear(2. / 3, 1e-12)));
   EXPECT_THAT(flow.shares[2], ElementsAre(1, 1, DoubleNear(1. / 3, 1e-12), DoubleNear(2. / 3, 1e-12)));
   EXPECT_THAT(SharesOf(flow, 1), ElementsAre(0, 1));
+}
+
+TEST(AddSplits, LinksThatSomeWaysShareCountInParts) {
+  RoutableFlow flow{.bytes = Bytes(4000), .paths = {{{LinkId(0), LinkId(2)}}, {{LinkId(0), LinkId(3)}}, {{LinkId(1), LinkId(4)}}, {{LinkId(1), LinkId(5)}}}};
+  std::vector<BitsPerSecond> capacity = Alike();
+  capacity[0] = BitsPerSecond(0.5e9);
+  capacity[1] = BitsPerSecond(2e9);
+  AddSplits(&flow, capacity);
+  EXPECT_THAT(SharesOf(flow, 4), ElementsAre(DoubleNear(0.1, 1e-12), DoubleNear(0.1, 1e-12), DoubleNear(0.4, 1e-12), DoubleNear(0.4, 1e-12)));
+}
+
+TEST(AddSplits, LeavesOutADeadWay) {
+  RoutableFlow flow = Flow(3);
+  std::vector<BitsPerSecond> capacity = Alike();
+  capacity[2] = BitsPerSecond(0);
+  AddSplits(&flow, capacity);
+  EXPECT_THAT(SharesOf(flow, 3), ElementsAre(0, 0.5, 0.5));
+  EXPECT_THAT(flow.paths[3].links, ElementsAre(LinkId(0), LinkId(1), LinkId(3), LinkId(4)));
+  RoutableFlow two = Flow(2);
+  AddSplits(&two, capacity);
+  EXPECT_EQ(two.paths.size(), 2u) << "one way is left";
 }
 
 TEST(AddSplits, DividesEvenlyWhereNoWayHasAnyCapacity) {

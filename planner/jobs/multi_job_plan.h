@@ -27,8 +27,9 @@
 
 namespace weft::planner::inline jobs {
 
-/// Shares of a flow's bytes that differ by less are the same: senders weigh their lanes by small whole numbers.
-inline constexpr double kSameShare = 0.02;
+/// Shares of a flow's bytes that differ by less are the same: senders weigh their lanes by sixteenths, which puts one of three lanes off
+/// by up to 1/24.
+inline constexpr double kSameShare = 0.045;
 
 /// One flow of a job: what it sends per iteration, where it could go and where it goes.
 struct MultiJobFlow {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <stop_token>
 
@@ -15,6 +16,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // 100 Mbit/s cables: 12.5 MB take a second.
 constexpr int64_t kSecondOfBytes = 12'500'000;
@@ -155,6 +157,33 @@ TEST(MultiJobPlan, FlowsTakeOtherPathsWhereThatGainsEnough) {
   const MultiJobPlan kept = PlanMultiJob(problem);
   EXPECT_EQ(kept.jobs[0].shares, (std::vector<std::vector<double>>{{1, 0}, {1, 0}}));
   EXPECT_THAT(Joined(kept.jobs[0].rejected), HasSubstr("other paths"));
+}
+
+// Two hosts send 1 s each over two spines, one of which has half its rate: divided 1 : 2 they take 4/3 s, any other way longer.
+TEST(MultiJobPlan, DividedFlowsFollowWhatTheirWaysCarry) {
+  MultiJobProblem problem{.topology = LeafSpine(2, 2, 2, MegabitsPerSecond(100)), .jobs = {}, .options = {}};
+  MultiJobJob& job = problem.jobs.emplace_back(Pair(problem.topology, "a", 1, 3, 1, 1));
+  const MultiJobJob other = Pair(problem.topology, "a", 2, 4, 1, 1);
+  job.flows.insert(job.flows.end(), other.flows.begin(), other.flows.end());
+  const NodeId slow = *problem.topology.FindNode("spine1");
+  const auto over_slow = [&](const CandidatePath& path) {
+    return std::ranges::any_of(path.links, [&](LinkId link) { return problem.topology.link(link).to == slow; });
+  };
+  for (size_t l = 0; l < problem.topology.links().size(); ++l) {
+    const Link& link = problem.topology.links()[l];
+    if (link.from == slow || link.to == slow) problem.topology.SetCapacity(LinkId(static_cast<int32_t>(l)), MegabitsPerSecond(50));
+  }
+  for (MultiJobFlow& flow : job.flows) flow.shares = {0.5, 0.5};  // as they went before it was slow
+  const MultiJobPlan plan = PlanMultiJob(problem);
+  ASSERT_EQ(plan.jobs[0].shares.size(), 4u);
+  for (size_t f = 0; f < 4; ++f) {
+    for (size_t p = 0; p < 2; ++p) {
+      EXPECT_NEAR(plan.jobs[0].shares[f][p], over_slow(job.flows[f].paths[p]) ? 1. / 3 : 2. / 3, 1e-9);
+      job.flows[f].shares[p] = over_slow(job.flows[f].paths[p]) ? 5. / 16 : 11. / 16;  // as a sender weighs its lanes
+    }
+  }
+  EXPECT_NEAR(plan.jobs[0].predicted.count(), 1 + 4. / 3, 1e-6);
+  EXPECT_THAT(Joined(PlanMultiJob(problem).jobs[0].why), Not(HasSubstr("other ways than now")));
 }
 
 TEST(MultiJobPlan, FlowsOfOtherJobsAreBackground) {

@@ -24,9 +24,9 @@ struct TaskSpan {
   Seconds begin{0}, end{0};
 };
 
-/// [tasks]. A task that is slowed down uses less of all its ports alike. Tasks on the same port move at max-min fair rates, a task's rate
-/// being what a flow of it uses of the port that it uses most: a fabric is fair to flows, so that of two tasks the one with three times
-/// as many has three times as much. None is faster than alone. `use`: by task; tasks beyond its end use none. Without
+/// [tasks]. A task that is slowed down uses less of all its ports alike. Rates are max-min fair by flow, as a fabric's are: a task with three
+/// flows on a port gets three times what a task with one gets. A task's flows count alike, at the most that one of them uses of any port.
+/// None is faster than alone. `use`: by task; tasks beyond its end use none. Without
 /// tasks that meet it is Windows()'s earliest. Source: progressive filling, as network/max_min.h, here with a load for each port.
 /// Requires: ports < `ports`, distinct in a task.
 /// Complexity: O((tasks + dependencies) log tasks), and for each beginning and end on a port that is full one solution of the rates of

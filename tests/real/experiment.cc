@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 namespace weft::real {
 namespace {
 
+constexpr double kWhole = 16;  // weight of a lane that carries all
 constexpr Seconds kPoll{0.02};
 constexpr Seconds kRenewEvery{1};
 constexpr Seconds kPatience{60};        // eight ranks that load LibTorch on two cores
@@ -129,8 +131,9 @@ Status Experiment::AddLanes(const Decision& decision, size_t job, size_t rank, c
   const auto mine = std::ranges::find_if(flows, is_it);
   if (mine == flows.end()) return add("", 1);
   const auto f = static_cast<size_t>(mine - flows.begin());
-  for (size_t path = 0; path < model_.jobs[job].flows[f].WholePaths(); ++path) {
-    WEFT_RETURN_IF_ERROR(add(SpineOf(model_, job, f, path), Takes(model_, job, f, decision.paths[job][f], path) ? 1 : 0));
+  const std::vector<double> shares = planner::SharesOf(model_.jobs[job].flows[f], decision.paths[job][f]);
+  for (size_t path = 0; path < shares.size(); ++path) {
+    WEFT_RETURN_IF_ERROR(add(SpineOf(model_, job, f, path), static_cast<int>(std::lround(kWhole * shares[path]))));
   }
   return Ok();
 }

@@ -75,11 +75,6 @@ Model MakeModel(const testbed::FabricOptions& fabric, const std::vector<JobSpec>
   return model;
 }
 
-bool Takes(const Model& model, size_t job, size_t flow, size_t chosen, size_t whole) {
-  const std::vector<planner::CandidatePath>& paths = model.jobs[job].flows[flow].paths;
-  return std::ranges::all_of(paths[whole].links, [&](LinkId link) { return std::ranges::find(paths[chosen].links, link) != paths[chosen].links.end(); });
-}
-
 std::string SpineOf(const Model& model, size_t job, size_t flow, size_t path) {
   for (const LinkId link : model.jobs[job].flows[flow].paths[path].links) {
     const std::string& to = model.topology.node(model.topology.link(link).to).name;

@@ -23,9 +23,6 @@ struct Model {
 /// `divided`: flows may be divided between paths. `goodput`: of a host's link; the others in proportion.
 Model MakeModel(const testbed::FabricOptions& fabric, const std::vector<JobSpec>& jobs, BitsPerSecond goodput, bool divided = false);
 
-/// Whether a flow on the path `chosen`, whole or divided, uses the path `whole`.
-bool Takes(const Model& model, size_t job, size_t flow, size_t chosen, size_t whole);
-
 /// Windows of one period for jobs that meet: job j's bursts begin `shift[j]` after its computation would let them.
 struct Shifts {
   Seconds period{0};

@@ -257,8 +257,8 @@ JobPaths DividedPaths(const Situation& situation) {
   for (const RoutableJob& job : situation.jobs) {
     std::vector<size_t>& of_job = paths.emplace_back();
     for (size_t f = 0; f < job.flows.size(); ++f) {
-      const size_t whole = job.flows[f].WholePaths(), divided = job.flows[f].paths.size() - whole;
-      of_job.push_back(divided == 0 ? 0 : whole + f % divided);
+      const size_t divided = job.flows[f].divided.size();
+      of_job.push_back(divided == 0 ? 0 : job.flows[f].WholePaths() + f % divided);
     }
   }
   return paths;

@@ -189,6 +189,9 @@ class ScenarioRun {
       for (const size_t p : numbers) {
         flow.paths.push_back(known.paths[p]);
         if (p < known.shares.size()) flow.shares.push_back(known.shares[p]);
+        if (p < known.WholePaths()) continue;
+        std::vector<double>& divided = flow.divided.emplace_back();
+        for (size_t whole = 0; whole < flow.WholePaths(); ++whole) divided.push_back(known.divided[p - known.WholePaths()][numbers[whole]]);
       }
       job.flows.push_back(std::move(flow));
     }

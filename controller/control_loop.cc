@@ -381,6 +381,7 @@ std::string ControlLoop::MetricsText() const {
             .counters = core_.counters(),
             .ignored = core_.ignored(),
             .flows = core_.flow_count(),
+            .unattributed_bytes = core_.unattributed_bytes(),
             .mode = core_.mode(),
             .outlook = core_.outlook(),
             .sessions_closed = sessions_closed_,

@@ -69,6 +69,8 @@ class Core {
   std::optional<v1::JobStatus> FindJob(const std::string& job_id) const;
   std::vector<v1::HostStatus> Hosts() const;
   std::vector<v1::LinkStatus> Links() const;
+  /// As of the flow table.
+  double unattributed_bytes() const { return table_.unattributed_bytes(); }
   const std::deque<v1::Decision>& decisions() const { return decisions_; }
   const CoreCounters& counters() const { return counters_; }
   /// Reports, lanes and flows of agents that made no sense.
@@ -228,6 +230,7 @@ class Core {
   bool WantsAdvice(const std::string& job_id, const Job& job);
   void TakeMultiJob(const MultiJobInput& input, const planner::MultiJobPlan& plan);
   void TakePaths(const MultiJobQuestion& question, const planner::MultiJobPlan& plan);
+  void Settle(const AskedFlow& asked);
   void TakeOutlook(const planner::MultiJobPlan& plan);
   bool TakeClass(const std::string& job_id, const v1::MultiJobDecision& decision);
   void TakeBackWindows(const std::string& job_id, const std::string& why, bool failed);
@@ -369,7 +372,7 @@ class Core {
   Foretold would_paths_, would_jobs_;      ///< while nothing is pushed: by the plan of paths, and by that of all jobs
   int64_t judged_slot_ = -1;
   int64_t loss_slot_ = -1;
-  int64_t capacity_changes_ = 0;           ///< times that some link gave something else than before
+  int64_t capacity_changes_ = 0;           ///< times that some link gave something clearly else than before
   std::map<uint64_t, double> planned_shares_;  ///< of the newest plan (flow_demand.h)
   std::map<uint64_t, double> asked_shares_;    ///< those of its problem
   double activity_s_ = 0;

@@ -48,6 +48,25 @@ TEST(CoreCapacity, EstimateOfASlowedCableFollowsWhatItGivesToAStripedFlow) {
   EXPECT_EQ(LinkOf(core, "leaf1", "spine2").available_bps(), 100e6);
 }
 
+// Bursts of several jobs that overlap for parts of slots: in one window of three the link looks full, whatever it gives.
+TEST(CoreCapacity, CrossTrafficIsFoundUnderShortBurstsOfManyLanes) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 1, 4);
+  cluster.RegisterAll();
+  cluster.Run(0.5);
+  for (const auto& [id, from, to, compute] : {std::tuple("a", "h1", "h5", 0.31), {"b", "h2", "h6", 0.37}, {"c", "h3", "h7", 0.43}}) {
+    cluster.Start({.id = id, .ring = {from, to}, .compute_s = compute, .bytes = 1.5e6, .noise = 0.3}, 0);
+    cluster.Probe(id);
+  }
+  cluster.Run(40);
+  EXPECT_EQ(LinkOf(core, "leaf1", "spine1").available_bps(), 100e6) << "bursts alone are no deficit";
+  cluster.AddConstant("leaf1", "spine1", 36e6);
+  cluster.Run(20);
+  EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 64e6, 10e6);
+  EXPECT_THAT(DecisionsOf(core, "capacity")[0].reason(), HasSubstr("in 8 of 10 windows at least"));
+  EXPECT_EQ(LinkOf(core, "leaf2", "spine1").available_bps(), 100e6);
+}
+
 TEST(CoreCapacity, ATestThatMeetsItsLinkEndsAtWhatTheLinkGives) {
   Core core(Options());
   FakeCluster cluster(core, 2, 2, 2);

@@ -247,7 +247,11 @@ void Core::TakePaths(const MultiJobQuestion& question, const planner::MultiJobPl
     std::set<std::string> jobs;
     for (const auto& [id, flows] : question.input.asked) jobs.insert(id);
     const double gain = plan.gpu_use_present > 0 ? plan.gpu_use / plan.gpu_use_present - 1 : 1;
-    if (!move_brake_.Passes(gain, jobs, now_s_)) return;
+    if (!move_brake_.Passes(gain, jobs, capacity_changes_, now_s_)) {
+      // They stay where they are, which is almost as good: no plan of flows alone moves them either.
+      for (const AskedFlow& one : asked) Settle(one);
+      return;
+    }
   }
   if (!decision.moves.empty()) Apply(decision, {"all jobs were planned together"});
   std::set<uint64_t> elsewhere;  // what was left out
@@ -255,10 +259,14 @@ void Core::TakePaths(const MultiJobQuestion& question, const planner::MultiJobPl
     if (const SendFlow* flow = table_.Find(move.flow); flow != nullptr && flow->decided != move.weights) elsewhere.insert(move.flow);
   }
   for (const AskedFlow& one : asked) {
-    SendFlow* flow = table_.Find(one.flow);
-    const bool stands = flow != nullptr && !flow->decided.empty() && StillStands(*flow, one);
-    if (stands && !elsewhere.contains(one.flow)) flow->settled = true;
+    if (!elsewhere.contains(one.flow)) Settle(one);
   }
+}
+
+/// The flow's paths stand against the plan of flows alone, where they are still those that were asked about.
+void Core::Settle(const AskedFlow& asked) {
+  SendFlow* flow = table_.Find(asked.flow);
+  if (flow != nullptr && !flow->decided.empty() && StillStands(*flow, asked)) flow->settled = true;
 }
 
 void Core::TakeMultiJob(const MultiJobInput& input, const planner::MultiJobPlan& plan) {

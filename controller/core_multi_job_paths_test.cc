@@ -7,6 +7,7 @@
 
 #include "controller/core.h"
 #include "controller/testing/fake_cluster.h"
+#include "proto/plan_codec.h"
 
 namespace weft::controller {
 namespace {
@@ -99,6 +100,28 @@ TEST(CoreMultiJobPaths, ThePlanOfFlowsAloneLeavesThemUntilAWayChanges) {
   crowded.cluster.Run(8);
   EXPECT_GT(crowded.Over(kOne, 0, 0), 0.7) << Reasons(crowded.core);
   EXPECT_GT(crowded.Over(kTwo, 0, 0), 0.7);
+}
+
+// The flow that is measured longest has 1 s of its job's 1.5 s; what the rest is, a job of one burst and one of several tell apart.
+TEST(CoreMultiJobPaths, WhereFlowsSendInTurnsNoMoreIsComputedThanPlanned) {
+  for (const planner::Strategy& strategy : {planner::Strategy{.dp = 2, .pp = 2}, planner::Strategy{.dp = 4}}) {
+    Core core((CoreOptions()));
+    FakeCluster cluster(core, 2, 2, 3);
+    cluster.measures_periods = true;
+    cluster.RegisterAll();
+    JobSubmitted submitted;
+    submitted.spec.set_job_id(kOne.id);
+    submitted.spec.set_measured_compute_s(0.2);
+    *submitted.plan.mutable_strategy() = proto::ToProto(strategy);
+    cluster.Send({.body = submitted});
+    cluster.Start(kOne, 0);
+    cluster.Run(0.3);
+    cluster.Probe(kOne.id);
+    cluster.Run(30);
+    const v1::MultiJobDecision joint = core.FindJob(kOne.id)->joint();
+    ASSERT_EQ(joint.model(), "measured");
+    EXPECT_NEAR(joint.release_s(), strategy.pp > 1 ? 0.2 : 0.5, 0.05);
+  }
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ constexpr double kAnswerTimeout = 60;                      // seconds, for a pla
 constexpr double kCollisionRetry = 10;                     // seconds
 constexpr size_t kMovesNamed = 8;
 constexpr double kDemandDrift = 0.25;                      // of a line rate: from there on a flow's demand is another one
+constexpr double kStands = 0.8;                            // of a link's rate, from which on decided paths stand until the next plan
 constexpr int kMaxLanes = 8;                               // of a flow, in the plugin's policy segment
 
 /// Whose flows, in words.
@@ -53,9 +54,16 @@ void Core::Measure() {
 void Core::TakeChanges(const std::vector<CapacityChange>& changes) {
   std::set<LinkId> links;
   std::map<Owner, std::set<LinkId>> own;
-  for (const CapacityChange& change : changes) (change.for_all ? links : own[change.owner]).insert(change.link);
+  bool others = false;
+  for (const CapacityChange& change : changes) {
+    const bool stands = change.after >= kStands * change.before;
+    others |= change.for_all && (!stands || change.before < kStands * change.after);
+    // A little less, or more, is the next plan's: what all jobs were planned together for is still better than a plan of flows alone.
+    if (!stands) (change.for_all ? links : own[change.owner]).insert(change.link);
+  }
   if (!changes.empty()) ++moves_.findings;
-  if (!links.empty()) table_.Unsettle(links), ++capacity_changes_;
+  if (!links.empty()) table_.Unsettle(links);
+  if (others) ++capacity_changes_;
   for (const auto& [owner, of] : own) table_.Unsettle(of, owner);
   for (const CapacityChange& change : changes) {
     const std::string name = fabric_.topology().LinkName(change.link);

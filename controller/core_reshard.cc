@@ -208,7 +208,7 @@ void Core::ChangeStrategy(const std::string& job_id, Job& job) {
   if (WasLeft(listeners_.at(job_id), wanted.strategy())) return;
   if (mode_ != v1::MODE_ENFORCE) return ForetellStrategy(job_id, wanted);
   const double gain = 1 - wanted.iteration_then_s() / wanted.iteration_now_s();
-  if (!listeners_.at(job_id).brake.Passes(gain, {job_id}, now_s_)) return;
+  if (!listeners_.at(job_id).brake.Passes(gain, {job_id}, 0, now_s_)) return;
   SendWord(job_id, job, wanted);
 }
 

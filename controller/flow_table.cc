@@ -139,7 +139,9 @@ std::map<std::string, std::vector<uint64_t>> FlowTable::CrossedBy(const std::set
 void FlowTable::Attribute(SendFlow& flow, int32_t port, double bytes, double from_s, double to_s) {
   const std::vector<LinkId>* path = flow.PathOf(port);
   if (path == nullptr) {
+    if (const std::string* to = fabric_->HostOf(flow.identity.peer_address()); to != nullptr && *to == flow.host) return;  // no link's
     flow.lanes[port].unattributed += bytes;
+    unattributed_bytes_ += bytes;
     return;
   }
   EnsureLinks();
@@ -301,7 +303,7 @@ bool FlowTable::Resolve(SendFlow& flow, int32_t port) {
   for (const LinkId link : path.links) ++links_[link.index()].paths;
   if (const auto lane = flow.lanes.find(port); lane != flow.lanes.end() && lane->second.unattributed > 0) {
     for (const LinkId link : path.links) links_[link.index()].carried_bytes += lane->second.unattributed;
-    lane->second.unattributed = 0;
+    unattributed_bytes_ -= std::exchange(lane->second.unattributed, 0);
   }
   return true;
 }

@@ -177,6 +177,8 @@ class FlowTable {
   const std::vector<LinkUse>& links() const { return links_; }
   int64_t ignored() const { return ignored_; }
   double slot_s() const { return slot_s_; }
+  /// Bytes between hosts that no link was charged with, since the way of the lane that carried them is not known yet, or never was.
+  double unattributed_bytes() const { return unattributed_bytes_; }
 
  private:
   struct EarlyReport {
@@ -198,6 +200,7 @@ class FlowTable {
   void Release(const std::vector<LinkId>& links, bool left);
 
   double slot_s_;
+  double unattributed_bytes_ = 0;
   FabricView* fabric_;
   std::map<uint64_t, SendFlow> flows_;
   std::map<std::string, std::set<uint64_t>> by_host_;

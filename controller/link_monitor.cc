@@ -12,15 +12,8 @@ namespace weft::controller {
 namespace {
 
 constexpr double kLeastBacklog = 0.1;      // of a slot: less says nothing
-constexpr double kLeastAvailable = 0.02;   // of the line rate: 0 would make paths impossible and ratios infinite
-// Of the way to what is seen, per look. What others leave of a link goes up and down, and a burst that meets a short queue
-// is served before those who wait their turn: planned is with what can be counted on, not with the mean.
-constexpr double kFollowUp = 0.1;
-constexpr double kFollowDown = 0.4;
 constexpr double kFirstLooks = 2;          // that the first estimate is worth: those that follow it count as much each
-constexpr double kRestored = 0.9;          // of the line rate
 constexpr double kTestStep = 1.5;          // enough to be seen as a deficit if it is not there
-constexpr double kSameRate = 1.1;          // of two rates that were measured, that mean the same
 constexpr int kContendedSlots = 3;
 constexpr double kContending = 0.3;        // of a slot that a lane on a full link is backlogged
 constexpr double kMoving = 0.5;            // seconds until new weights are in force and old bytes have left
@@ -141,6 +134,7 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
   CountOwners(table, changes);
   FindCollisions(uses, by_link);
   std::erase_if(windows_, [&](const auto& entry) { return !table.flows().contains(entry.first.first); });
+  std::erase_if(pools_, [&](const auto& entry) { return now_s - entry.second.back().time_s > kLookLife; });
   std::erase_if(moved_s_, [&](const auto& entry) { return !table.flows().contains(entry.first); });
   // A young flow whose probes are still out may be what fills a link.
   const std::set<LinkId> unsure = Unsure(table, slot, now_s);
@@ -180,17 +174,8 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
     Judge(use, window, now_s, changes);
   }
   RaiseToCarried(table, slot, changes);
+  ForgetPooled(changes);
   return changes;
-}
-
-bool LinkMonitor::IsUnexplained(const LaneWindow& window) const {
-  // Each look for itself: two links that were full in turn look like two idle ones on average.
-  return std::none_of(window.looks.begin(), window.looks.end(), [&](const Look& look) {
-    return std::any_of(look.load.begin(), look.load.end(),
-                       [&](const auto& entry) {
-                         return entry.second.most >= options_.explained * Available(entry.first, window.owner).value();
-                       });
-  });
 }
 
 void LinkMonitor::Judge(const LaneUse& use, LaneWindow& window, double now_s, std::vector<CapacityChange>& changes) {
@@ -213,8 +198,12 @@ void LinkMonitor::Judge(const LaneUse& use, LaneWindow& window, double now_s, st
     const bool holds = link == fullest && fullest_share >= options_.explained;
     if (holds || load.low > Available(link, owner).value()) Follow(link, owner, load, now_s, changes);
   }
-  if (static_cast<int>(window.looks.size()) < options_.windows) return;
-  if (IsUnexplained(window)) Blame(use, window, now_s, changes);
+  AddToPools(use.key, window);
+  if (static_cast<int>(window.looks.size()) >= options_.windows && IsUnexplained(window)) {
+    Blame(use, window, now_s, changes);
+  } else {
+    BlamePooled(use, owner, now_s, changes);
+  }
 }
 
 /// Moves a lowered estimate towards what a lane that the link holds has seen of it.
@@ -247,84 +236,6 @@ void LinkMonitor::Follow(LinkId link, Owner owner, const Load& load, double now_
                                  fabric_->topology().LinkName(link), FormatRate(BitsPerSecond(load.middle())),
                                  FormatRate(before)),
                      owner, alone_ || Available(link) != of_all});
-}
-
-/// Links of the lane that may be what held it back in these windows.
-std::vector<LinkId> LinkMonitor::Suspects(const LaneWindow& window) const {
-  // Not since the first look: what was full when the trouble began may have been full just before it.
-  const double since_s = window.looks[window.looks.size() / 2].time_s;
-  std::vector<LinkId> links;
-  for (const auto& [link, load] : window.looks.back().load) {
-    const auto state = links_.find(link);
-    if (state == links_.end()) {
-      links.push_back(link);
-      continue;
-    }
-    const Estimate* own = FindEstimate(link, window.owner);
-    const double own_s = own == nullptr ? -1e300 : own->exonerated_s;
-    if (std::max(state->second.exonerated_s, own_s) < since_s) links.push_back(link);
-  }
-  return links;
-}
-
-std::vector<LinkId> LinkMonitor::Culprits(const LaneKey& lane, const LaneWindow& window) const {
-  std::vector<LinkId> links = Suspects(window);
-  for (const auto& [other, of] : windows_) {
-    if (other == lane || of.owner != window.owner || of.looks.empty()) continue;
-    if (static_cast<int>(of.looks.size()) + 1 < options_.windows || !IsUnexplained(of)) continue;
-    const std::vector<LinkId> theirs = Suspects(of);
-    std::vector<LinkId> both;
-    std::set_intersection(links.begin(), links.end(), theirs.begin(), theirs.end(), std::back_inserter(both));
-    if (!both.empty()) links = std::move(both);
-  }
-  std::vector<LinkId> between;
-  std::copy_if(links.begin(), links.end(), std::back_inserter(between),
-               [&](LinkId link) { return fabric_->IsBetweenSwitches(link); });
-  return between.empty() ? links : between;
-}
-
-void LinkMonitor::Blame(const LaneUse& lane, const LaneWindow& window, double now_s,
-                        std::vector<CapacityChange>& changes) {
-  const std::vector<LinkId> culprits = Culprits(lane.key, window);
-  bool for_all = false;
-  for (const LinkId link : culprits) {
-    Estimate& state = EstimateOf(link, window.owner);
-    if (state.bad()) continue;
-    const BitsPerSecond line = fabric_->topology().link(link).line_rate;
-    // Without the first look, part of which may be older than the trouble.
-    double seen = window.looks.back().load.at(link).middle();
-    for (size_t i = 1; i < window.looks.size(); ++i) seen = std::min(seen, window.looks[i].load.at(link).middle());
-    const BitsPerSecond before = state.available;
-    // Lowered again soon after a test: the link has not recovered, so the next test can wait longer.
-    const double base = options_.recovery_interval.count();
-    const bool soon = now_s - state.tested_s < state.interval_s;
-    if (soon) {
-      state.interval_s = std::min(2 * state.interval_s, kMaxBackoff * base);
-    } else if (before >= kRestored * line) {
-      state.interval_s = base;
-    }
-    state.tested_s = -1e300;
-    // A known deficit is followed, not believed anew; from where it was before a test that has shown nothing better.
-    const double known = soon && seen <= state.untested.value() * kSameRate ? state.untested.value() : before.value();
-    const double wanted = known < kRestored * line.value() ? known + kFollowDown * (seen - known) : seen;
-    const BitsPerSecond next(std::clamp(wanted, kLeastAvailable * line.value(), line.value()));
-    state.confirmed_s = state.seen_s = now_s;
-    if (next < before) state.lowered_s = now_s;
-    if (known >= kRestored * line.value()) state.looks = 0;  // a first estimate
-    changes.push_back(Set(link, window.owner, next,
-                          fmt::format("link {} gave {} where {} was expected, in {} windows in which flow {:x} of job {} "
-                                      "({} to {}) had a backlog and none of its other links was full",
-                                      fabric_->topology().LinkName(link), FormatRate(BitsPerSecond(seen)), FormatRate(before),
-                                      window.looks.size(), lane.key.first, lane.flow->identity.job_id(),
-                                      lane.flow->identity.local_address(), lane.flow->identity.peer_address())));
-    for_all |= changes.back().for_all;
-  }
-  // The same evidence must not be used twice: whoever shared these links is judged again against the new estimate.
-  for (auto& [other, of] : windows_) {
-    const bool shares = !of.looks.empty() && (for_all || of.owner == window.owner) &&
-                        std::ranges::any_of(culprits, [&](LinkId link) { return of.looks.back().load.contains(link); });
-    if (shares || other == lane.key) of.looks.clear();
-  }
 }
 
 std::vector<CapacityChange> LinkMonitor::Recover(Seconds now) {

@@ -10,10 +10,13 @@
 //
 // A backlogged lane has a full link: max-min fairness read backwards. It is *explained* when the most load of some link
 // of its path is >= 80 % of what that link is believed to give. A lane without such a link, in each of `windows`
-// consecutive windows of backlog, waits at a link that gives less than believed. Which one: not a link that another lane
+// consecutive windows of backlog, waits at a link that gives less than believed. So do the lanes over a link between switches of
+// whose last ten windows, all lanes' together, at most two had a link 90 % full on the lane's way, nor the mean of them: bursts of
+// several flows that overlap for part of a slot make `most` too much, so that three windows in a row seldom say so, but of a full
+// link it is 100 % or more. Which one: not a link that another lane
 // found full meanwhile (exonerated); if other unexplained lanes share links with it, one of the shared ones; among the
-// rest the links between switches, since only those can be avoided. The culprits' estimate becomes the least load seen, or
-// goes some of the way there if it was lowered before.
+// rest the links between switches, since only those can be avoided. The culprits' estimate becomes the least load seen (of many lanes'
+// windows the mean), or goes some of the way there if it was lowered before.
 //
 // A lowered estimate then follows what its lanes see: the link that is fullest for a backlogged lane is what holds it, so
 // an estimate outside [low, high] moves towards it with every window: the first ones count like those that it was made of,
@@ -155,6 +158,13 @@ class LinkMonitor {
     double backlog_s = 0;
     std::map<LinkId, Load> load;
   };
+  /// A look at one of the lanes over a link.
+  struct PooledLook {
+    double time_s = 0;
+    LaneKey lane;
+    double fullness = 0;           ///< Fullness(), kMostFullness at most
+    double middle = 0;             ///< of what the link carried, bits per second
+  };
   struct LaneWindow {
     Owner owner = kNoOwner;
     Look next;                     ///< in the making: bits instead of rates
@@ -165,6 +175,14 @@ class LinkMonitor {
   static constexpr double kWorthTelling = 0.1;  ///< relative change of an estimate that a plan should know
   static constexpr int kMaxBackoff = 16;      ///< recovery intervals between two tests at most
   static constexpr double kLookLife = 20;     ///< seconds: what is older belongs to another phase of the job
+  static constexpr size_t kPooledLooks = 10;  ///< of all lanes over a link, that are judged together
+  static constexpr size_t kFullLooks = 2;    ///< of them at most, where they wait for it
+  static constexpr double kLeastAvailable = 0.02;  ///< of the line rate: 0 would make paths impossible and ratios infinite
+  static constexpr double kRestored = 0.9;         ///< of the line rate
+  static constexpr double kSameRate = 1.1;         ///< of two rates that were measured, that mean the same
+  /// Of the way to what is seen, per look. What others leave of a link goes up and down, and a burst that meets a short queue
+  /// is served before those who wait their turn: planned is with what can be counted on, not with the mean.
+  static constexpr double kFollowUp = 0.1, kFollowDown = 0.4;
 
   /// Made if there is none.
   Estimate& EstimateOf(LinkId link, Owner owner);
@@ -194,6 +212,13 @@ class LinkMonitor {
   static bool SameLinks(const Look& a, const Look& b);
   bool IsFull(const Load& load, BitsPerSecond available) const;
   bool IsUnexplained(const LaneWindow& window) const;
+  /// Of the link of the lane's path that may have been fullest: the most that it may have carried over what it is believed to give.
+  double Fullness(const Look& look, Owner owner) const;
+  void AddToPools(const LaneKey& lane, const LaneWindow& window);
+  /// What lanes over these links have seen was judged by other estimates.
+  void ForgetPooled(const std::vector<CapacityChange>& changes);
+  /// Whether its pool, of several lanes, says that they wait for it.
+  bool IsUnexplained(LinkId link, Owner owner) const;
   void Judge(const LaneUse& use, LaneWindow& window, double now_s, std::vector<CapacityChange>& changes);
   void Follow(LinkId link, Owner owner, const Load& load, double now_s, std::vector<CapacityChange>& changes);
   /// No estimate is less than what its owner's lanes have carried since it was lowered, in the mean of kCarriedLong (or as long as it
@@ -202,12 +227,16 @@ class LinkMonitor {
   std::vector<LinkId> Suspects(const LaneWindow& window) const;
   std::vector<LinkId> Culprits(const LaneKey& lane, const LaneWindow& window) const;
   void Blame(const LaneUse& lane, const LaneWindow& window, double now_s, std::vector<CapacityChange>& changes);
+  void BlamePooled(const LaneUse& lane, Owner owner, double now_s, std::vector<CapacityChange>& changes);
+  void Lower(const std::map<LinkId, double>& links, Owner owner, const std::string& evidence, double now_s,
+             std::vector<CapacityChange>& changes);
 
   LinkMonitorOptions options_;
   const FabricView* fabric_;
   std::map<LinkId, LinkState> links_;
   bool alone_ = true;                        ///< all flows, and all estimates, are of one owner
   std::map<LaneKey, LaneWindow> windows_;
+  std::map<std::pair<LinkId, Owner>, std::deque<PooledLook>> pools_;  ///< of links between switches; none is empty
   double crowded_since_s_ = -1e9;            ///< when more young flows came than their ways can be looked at
   std::map<std::string, double> unknown_s_;  ///< hosts without a probe: when they first carried something
   std::map<uint64_t, double> moved_s_;  ///< when flows were last given other paths

@@ -118,6 +118,8 @@ struct Metrics::Impl {
                                       "Calls of the API that the caller may not make, or makes too often.")};
   Series<Gauge> qos{MakeGauge("weft_controller_qos_drifts",
                               "QoS settings, packets and ways of the host that are not as the site declares.")};
+  Gauge& unattributed = OneGauge("weft_controller_unattributed_bytes",
+                                 "Bytes between hosts whose way is not known yet or never was, so that no link is charged with them.");
   Series<Gauge> link_used{MakeGauge("weft_controller_link_used_bytes_per_second",
                                     "Bytes on the wire by the flows of all jobs, last second.")};
   Series<Gauge> link_available{MakeGauge("weft_controller_link_available_bytes_per_second",
@@ -243,6 +245,7 @@ void Metrics::Impl::Refresh(const MetricsView& view) {
   for (const v1::HostStatus& host : view.hosts) qos.At({{"host", host.host()}}).Set(0);
   for (const auto& [host, count] : view.qos_drifts) qos.At({{"host", host}}).Set(static_cast<double>(count));
   qos.Sweep();
+  unattributed.Set(view.unattributed_bytes);
   RefreshLinks(view.links);
   RefreshJobs(view.jobs);
 }

@@ -20,6 +20,7 @@ struct MetricsView {
   CoreCounters counters;
   int64_t ignored = 0;
   int64_t flows = 0;
+  double unattributed_bytes = 0;
   v1::Mode mode = v1::MODE_UNSPECIFIED;
   v1::ClusterOutlook outlook;
   int64_t sessions_closed = 0;      ///< by us: too slow, or replaced

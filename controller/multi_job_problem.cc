@@ -132,10 +132,16 @@ class Modeller {
     burst_s = std::max(burst_s, std::min(OnPaths(), longest->wire_each_s));
     kept_.period_s = longest->period_s;
     kept_.release_s = std::max(0.0, longest->period_s - burst_s - longest->held_each_s);
-    kept_.compute_s = std::max(kept_.release_s, std::min(PlannedCompute(), longest->period_s));
+    const double planned = std::min(PlannedCompute(), longest->period_s);
+    // Flows that send in turns: what the longest one of them does not send is not all computation.
+    if (planned > 0 && SendsInTurns()) kept_.release_s = std::min(kept_.release_s, planned);
+    kept_.compute_s = std::max(kept_.release_s, planned);
     kept_.least_burst_s = burst_s;
     return true;
   }
+
+  /// Whether the job's flows carry messages of its passes, of which one waits for the other, and not only sums of gradients.
+  bool SendsInTurns() const { return job_.plan.has_strategy() && !SumsWholeGradients(job_.plan.strategy()); }
 
   /// Whether what was measured per period is near what the plan has per iteration, where it says that: pauses within an iteration may be
   /// as regular as those between two.
@@ -277,7 +283,7 @@ class Modeller {
   /// stand idle get nothing, or evenly where none of them has carried anything.
   bool TakePlan() {
     if (job_.plan.has_operations()) return TakeList(PlannedCompute());
-    if (job_.plan.has_strategy() && !SumsWholeGradients(job_.plan.strategy())) {
+    if (SendsInTurns()) {
       return Miss(missing_ + ", and its plan has no list of operations that says what the strategy sends");
     }
     const v1::Prediction& predicted = job_.plan.predicted();

@@ -23,7 +23,7 @@ def ratio(value, verdict):
 def job(name, calm, fault, verdict):
     return {{"name": name, "weft_s": 1.0, "bound_s": 1.0, "weft_after_fault_s": 1.2, "bound_after_fault_s": 1.2,
             "ratio": {{"weft": ratio(calm, "within"), "weft_after_fault": ratio(fault, verdict)}}}}
-print(json.dumps({{"jobs": [job("gpt-a", 1.02, 1.04, "within"), job("gpt-b", 1.02, 1.12, "fell short")]}}))
+print(json.dumps({{"jobs": [job("moe", 1.02, 1.04, "within"), job("pipeline", 1.02, 1.12, "fell short")]}}))
 '''
 
 
@@ -44,7 +44,7 @@ def main():
     for piece in ("failed with 3: weft demo: no core left",
                   "2 runs, 1 of them failed; 3 of 8 cases (37.5 %) at most 10 % over the bound",
                   "verdicts: 1 fell short, 3 within",
-                  "gpt-b weft_after_fault: median +12.0 %",
+                  "pipeline weft_after_fault: median +12.0 %",
                   "+12.0 % | +11.0 % to +13.0 % | fell short | +0.0 points |",
                   "4 of 4 ratios within 3 points of the quiet runs' median, the farthest 0.0 points"):
         assert piece in text, f"no {piece!r} in\n{text}"

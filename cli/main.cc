@@ -156,10 +156,10 @@ void AddDemo(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<DemoOptions>();
   CLI::App* demo = app.add_subcommand("demo", "the whole loop on one machine: plan, launch, enforce, measure, re-plan");
   demo->add_option("--duration", options->duration, "of all measured phases together")->capture_default_str();
-  demo->add_option("--link-rate", options->link_rate, "of every cable (default: 15Mbit/s, of composed jobs 20Mbit/s)");
+  demo->add_option("--link-rate", options->link_rate, "of every cable (default: 20Mbit/s, with other jobs than composed ones 15Mbit/s)");
   demo->add_option("--draws", options->draws, "runs with kernel-chosen ports")->capture_default_str();
   demo->add_option("--data", options->data, "text to train on, a file or a folder")->capture_default_str();
-  demo->add_option("--jobs", options->jobs, "weft-train: data parallel; composed: a MoE and a pipeline; nccl: weft-nccl-job under NCCL")->capture_default_str();
+  demo->add_option("--jobs", options->jobs, "composed: a MoE and a pipeline; data-parallel; nccl: weft-nccl-job under NCCL")->capture_default_str();
   demo->add_option("--nccl", options->nccl, "NCCL's library for --jobs nccl (default: libnccl.so.2)");
   demo->add_option("--controller-config", options->controller_config, "the controller's configuration file");
   demo->add_option("--output", options->output, "table or json")->capture_default_str();

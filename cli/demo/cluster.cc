@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "cli/demo/free_port.h"
+#include "common/clock.h"
 #include "common/check.h"
 
 namespace weft::cli {
@@ -194,7 +195,21 @@ Result<LinkBytes> DemoCluster::ReadLinks() {
     if (from == names.end() || to == names.end()) continue;
     bytes.measured[from->second + "->" + to->second] = link.carried_bytes();
   }
+  WEFT_ASSIGN_OR_RETURN(bytes.unattributed, ReadMetric("weft_controller_unattributed_bytes"));
+  bytes.time = SystemClock().Now();
   return bytes;
+}
+
+Result<double> DemoCluster::ReadMetric(const std::string& name) {
+  httplib::Client client("http://" + http_);
+  client.set_read_timeout(3);
+  const auto response = client.Get("/metrics");
+  if (!response || response->status != 200) return Fail(Code::kUnavailable, fmt::format("scrape http://{}/metrics", http_));
+  std::istringstream text(response->body);
+  for (std::string line; std::getline(text, line);) {
+    if (line.starts_with(name + " ")) return std::strtod(line.c_str() + name.size(), nullptr);
+  }
+  return Fail(Code::kNotFound, fmt::format("http://{}/metrics has no {}", http_, name));
 }
 
 Result<int64_t> DemoCluster::CountMetrics() {

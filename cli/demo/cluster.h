@@ -37,6 +37,8 @@ struct ClusterOptions {
 struct LinkBytes {
   std::map<std::string, int64_t> measured;  ///< by the agents' flow counters, merged by the controller
   std::map<std::string, int64_t> counted;   ///< by the switches themselves
+  double unattributed = 0;                  ///< of flows whose way the controller does not know
+  Seconds time{0};                          ///< when it was read
 };
 
 class DemoCluster {
@@ -62,6 +64,8 @@ class DemoCluster {
   [[nodiscard]] Result<LinkBytes> ReadLinks();
   /// Names of all metrics that controller and agents serve now.
   [[nodiscard]] Result<int64_t> CountMetrics();
+  /// One of the controller's metrics without labels.
+  [[nodiscard]] Result<double> ReadMetric(const std::string& name);
 
  private:
   DemoCluster(Installation installation, ClusterOptions options)

@@ -149,7 +149,7 @@ Result<DemoReport> RunOnLoopback(const DemoOptions& options, const Plan& plan, c
 
 Result<DemoReport> Run(const DemoOptions& options, const std::stop_token& stop) {
   WEFT_ASSIGN_OR_RETURN(const Seconds duration, ParseDuration(options.duration));
-  const bool composed = options.jobs == "composed", nccl = options.jobs == "nccl";
+  const bool composed = options.jobs == "composed", data_parallel = options.jobs == "data-parallel", nccl = options.jobs == "nccl";
   const std::string rate = !options.link_rate.empty() ? options.link_rate : composed ? kComposedRate : kRate;
   WEFT_ASSIGN_OR_RETURN(const BitsPerSecond link_rate, ParseRate(rate));
   if (duration < Seconds(30)) {
@@ -158,14 +158,14 @@ Result<DemoReport> Run(const DemoOptions& options, const std::stop_token& stop) 
   if (options.output != "table" && options.output != "json") {
     return Fail(Code::kInvalidArgument, fmt::format("--output \"{}\": expected table or json", options.output));
   }
-  if (options.jobs != "weft-train" && !composed && !nccl) {
-    return Fail(Code::kInvalidArgument, fmt::format("--jobs \"{}\": expected weft-train, composed or nccl", options.jobs));
+  if (!composed && !data_parallel && !nccl) {
+    return Fail(Code::kInvalidArgument, fmt::format("--jobs \"{}\": expected composed, data-parallel or nccl", options.jobs));
   }
   if (options.draws < 1) return Fail(Code::kInvalidArgument, "--draws: expected 1 or more");
   WEFT_ASSIGN_OR_RETURN(const Installation installation, Installation::Find(nccl ? "weft-nccl-job" : "weft-train"));
   WEFT_ASSIGN_OR_RETURN(const WorkDirectory work, WorkDirectory::Make(options.keep));
   const Plan plan{installation, duration, link_rate, work.path(),
-                  nccl ? JobProgram::kNccl : composed ? JobProgram::kComposed : JobProgram::kTrain};
+                  nccl ? JobProgram::kNccl : composed ? JobProgram::kComposed : JobProgram::kDataParallel};
   if (const Status can = testbed::CanBuildFabric(); !can) {
     if (nccl) return Fail(can.error().WithContext("--jobs nccl needs a fabric"));
     fmt::print(stderr, "demo: {}; falling back to loopback\n", can.error().message());

@@ -9,11 +9,11 @@ namespace weft::cli {
 
 struct DemoOptions {
   std::string duration = "90s";      ///< of all measured phases together; start-up comes on top
-  std::string link_rate;             ///< empty: 15Mbit/s, for composed jobs 20Mbit/s
+  std::string link_rate;             ///< empty: 20Mbit/s, for other jobs than composed ones 15Mbit/s
   std::string output = "table";      ///< or "json"
   std::string data = "/usr/share/common-licenses";
   int draws = 3;                     ///< of kernel-chosen ports, in the default phase
-  std::string jobs = "weft-train";   ///< data parallel; or "composed", a MoE and a pipeline; or "nccl": weft-nccl-job in their place
+  std::string jobs = "composed";     ///< a MoE and a pipeline; or "data-parallel"; or "nccl": weft-nccl-job in their place
   std::string nccl;                  ///< NCCL's library for that; empty: as the loader finds it
   std::string controller_config;     ///< the controller's configuration file; empty: its defaults
   std::string at_end;                ///< shell command run before everything is taken down, while both jobs still train

@@ -29,8 +29,8 @@ constexpr Kind kDataParallel[] = {
     {"gpt-b", "distilgpt2.json", {.layers = 2, .width = 64, .heads = 4}, "dp=4,micro_batch=44,bucket_bytes=128KiB", 176, 128},
 };
 constexpr Kind kComposed[] = {
-    {"moe", "mixtral-8x7b.json", {.layers = 1, .width = 64, .heads = 4}, "dp=4,ep=4,micro_batch=4,bucket_bytes=128KiB", 16, 512},
-    {"pipeline", "gpt2.json", {.layers = 6, .width = 64, .heads = 4}, "dp=2,pp=2,micro_batch=16,schedule=1f1b,bucket_bytes=128KiB", 64, 128},
+    {"moe", "mixtral-8x7b.json", {.layers = 1, .width = 64, .heads = 4}, "dp=4,ep=4,micro_batch=2,bucket_bytes=128KiB", 8, 1024},
+    {"pipeline", "gpt2.json", {.layers = 4, .width = 64, .heads = 4}, "dp=2,pp=2,micro_batch=16,schedule=1f1b,bucket_bytes=128KiB", 64, 128},
 };
 
 std::string DurationText(Seconds duration) { return fmt::format("{:.3f}s", duration.count()); }

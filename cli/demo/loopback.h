@@ -19,7 +19,7 @@ struct LoopbackOptions {
   std::string data;
   std::string log_dir;
   std::string at_end;
-  JobProgram program = JobProgram::kTrain;
+  JobProgram program = JobProgram::kComposed;
   int hosts_per_leaf = 5;
 };
 

@@ -26,7 +26,7 @@ struct PhaseOptions {
   std::string log_dir;
   std::string at_end;
   int hosts_per_leaf = 5;
-  JobProgram program = JobProgram::kTrain;
+  JobProgram program = JobProgram::kComposed;
   std::string nccl;  ///< NCCL's library, for JobProgram::kNccl
 };
 

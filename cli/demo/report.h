@@ -54,7 +54,8 @@ struct DemoReport {
   BitsPerSecond link_rate, goodput;
   std::vector<JobReport> jobs;
   std::vector<LinkReport> links;
-  double worst_link_disagreement = 0;  ///< relative, links that carried at least 1 MiB
+  double worst_link_disagreement = 0;  ///< of use, as a share of the line rate
+  std::vector<std::string> not_compared;  ///< phases in which flows carried bytes over ways that the controller did not know
   std::vector<DecisionReport> decisions;
   int64_t replans = 0, replans_after_fault = 0, policy_epochs = 0;
   int64_t metrics_scraped = 0;

@@ -18,10 +18,10 @@
 
 namespace weft::cli {
 
-enum class JobProgram { kTrain, kComposed, kNccl };
+enum class JobProgram { kDataParallel, kComposed, kNccl };
 
 struct TrainingJobOptions {
-  JobProgram program = JobProgram::kTrain;
+  JobProgram program = JobProgram::kComposed;
   std::string name;                    ///< job id
   std::vector<std::string> hosts;      ///< rank r runs on hosts[r]
   std::vector<int> cores;              ///< that all ranks are pinned to; empty: to none

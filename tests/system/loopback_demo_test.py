@@ -110,7 +110,7 @@ def check_report(report):
 
 def runs_to_its_end(processes):
     before = folders()
-    demo = start(processes, "--duration", "30s", "--output", "json", "--at-end",
+    demo = start(processes, "--jobs", "data-parallel", "--duration", "30s", "--output", "json", "--at-end",
                  AT_END.format(out=processes.path("out")))
     urls = processes.path("out", "urls")
     wait_until(lambda: os.path.exists(urls) or demo.poll() is not None, 240, "both jobs to train")

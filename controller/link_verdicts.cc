@@ -115,9 +115,9 @@ void LinkMonitor::BlamePooled(const LaneUse& lane, Owner owner, double now_s, st
   std::map<LinkId, double> seen;
   for (const LinkId link : *lane.links) {
     if (!IsUnexplained(link, owner)) continue;
-    double sum = 0;
-    for (const PooledLook& look : pools_.at({link, owner})) sum += look.middle;
-    if (sum < kExplainedInPool * static_cast<double>(kPooledLooks) * Available(link, owner).value()) seen[link] = sum / static_cast<double>(kPooledLooks);
+    double mean = 0;
+    for (const PooledLook& look : pools_.at({link, owner})) mean += look.middle / static_cast<double>(kPooledLooks);
+    if (mean < kExplainedInPool * Available(link, owner).value()) seen[link] = mean;
   }
   if (seen.empty()) return;
   Lower(seen, owner, fmt::format("to lanes that had a backlog and no full link on their way, in {} of {} windows at least",
@@ -128,6 +128,7 @@ void LinkMonitor::BlamePooled(const LaneUse& lane, Owner owner, double now_s, st
 /// What was seen of each of these links becomes the owner's estimate, or draws one that was low before nearer.
 void LinkMonitor::Lower(const std::map<LinkId, double>& links, Owner owner, const std::string& evidence, double now_s,
                         std::vector<CapacityChange>& changes) {
+  if (links.empty()) return;
   bool for_all = false;
   for (const auto& [link, seen] : links) {
     Estimate& state = EstimateOf(link, owner);

@@ -22,6 +22,8 @@ constexpr double kUnknownEfficiency = 0.95;
 constexpr double kSameEfficiency = 0.02;
 constexpr double kLeastBackground = 1.0 / 24;     // of a link
 constexpr int64_t kMostGpus = 1 << 20;
+constexpr double kLeastTurn = 0.02;               // of a job's bytes, that a communicator has a burst for
+constexpr size_t kMostTurns = 16;                 // of more, all are one
 // A burst ends when the wire was idle for 2 ms, as far as the plugin knows between two samples of TCP, 25 ms apart. Where
 // the wire takes longer than the gap for what it was handed last, a chunk at least, bursts may be seen in pieces.
 constexpr double kBurstGap = 0.002;
@@ -207,10 +209,34 @@ class Modeller {
     made_.release = Seconds(kept_.release_s);
     made_.compute = Seconds(kept_.compute_s);
     made_.measured = Seconds(kept_.period_s);
+    if (SendsInTurns()) TakeTurns();
     const double seen = kept_.least_burst_s > 0 ? std::min(1.0, OnPaths() / kept_.least_burst_s) : 0;
     const double efficiency = seen < kLeastEfficiency ? kUnknownEfficiency : seen;
     if (std::abs(efficiency - kept_.efficiency) > kSameEfficiency) kept_.efficiency = efficiency;
     made_.efficiency = kept_.efficiency;
+  }
+
+  /// A burst for each communicator that sends much, in the order of their numbers: what passes send in one is waited for before the
+  /// other's is sent, so that flows of two are never on a link at the same time. What computes lies between them in equal parts.
+  void TakeTurns() {
+    double all = 0;
+    std::map<uint64_t, double> bytes_of;
+    for (size_t i = 0; i < flows_.size(); ++i) {
+      const auto bytes = static_cast<double>(made_.flows[i].bytes.count());
+      bytes_of[flows_[i]->identity.comm()] += bytes;
+      all += bytes;
+    }
+    std::erase_if(bytes_of, [&](const auto& entry) { return entry.second < kLeastTurn * all; });
+    if (bytes_of.size() < 2 || bytes_of.size() > kMostTurns) return;
+    const auto turns = static_cast<double>(bytes_of.size());
+    for (size_t turn = 0; turn < bytes_of.size(); ++turn) {
+      const Seconds at = made_.release * (static_cast<double>(turn + 1) / turns);
+      made_.bursts.push_back({at, at});
+    }
+    for (size_t i = 0; i < flows_.size(); ++i) {
+      const auto at = bytes_of.find(flows_[i]->identity.comm());
+      made_.flows[i].burst = at == bytes_of.end() ? bytes_of.size() - 1 : static_cast<size_t>(std::distance(bytes_of.begin(), at));
+    }
   }
 
   /// Seconds that the job's bytes take alone at the links' rates.

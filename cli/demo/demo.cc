@@ -93,7 +93,7 @@ ClusterOptions OptionsOfCluster(const DemoOptions& demo, const Plan& plan) {
   options.fabric.spines = 2;
   options.fabric.hosts_per_leaf = kHostsPerLeaf;
   options.fabric.link_rate = plan.link_rate;
-  if (plan.program == JobProgram::kComposed) options.fabric.grain = kGrain;
+  if (plan.program == JobProgram::kComposed) options.fabric.grain = kGrain, options.fabric.fair = true;
   for (const std::vector<std::string>& hosts : DemoHosts(kHostsPerLeaf)) {
     options.managed_hosts.insert(options.managed_hosts.end(), hosts.begin(), hosts.end());
   }

@@ -25,8 +25,10 @@ class Digest {
     }
     for (const Seconds time : {job.compute, job.release, job.measured, job.present_shift}) Add(time.count());
     Add(job.efficiency);
+    for (const BurstTimes& burst : job.bursts) Add(burst.release.count()), Add(burst.needed.count());
     for (const MultiJobFlow& flow : job.flows) {
       Add(static_cast<uint64_t>(flow.bytes.count()));
+      Add(static_cast<uint64_t>(flow.burst));
       Add(static_cast<uint64_t>(flow.from.value()) << 32 | static_cast<uint32_t>(flow.to.value()));
       for (const CandidatePath& path : flow.paths) {
         Add(static_cast<uint64_t>(path.links.size()));

@@ -38,15 +38,23 @@ Bytes BytesOf(const MultiJobJob& job, const MultiJobFlow& flow) {
   return Bytes(static_cast<int64_t>(std::min(most, static_cast<double>(flow.bytes.count()) / job.efficiency)));
 }
 
+/// As RoutableFlow has them.
+std::vector<Bytes> PerBurst(const MultiJobJob& job, const MultiJobFlow& flow) {
+  std::vector<Bytes> bytes(job.bursts.size(), Bytes(0));
+  if (!bytes.empty()) bytes[std::min(flow.burst, bytes.size() - 1)] = BytesOf(job, flow);
+  return bytes;
+}
+
 RoutableJob WithoutFlows(const MultiJobJob& job) {
-  return {.gpus = static_cast<double>(std::max<int64_t>(1, job.gpus)), .compute = job.compute, .release = job.release, .flows = {}};
+  return {.gpus = static_cast<double>(std::max<int64_t>(1, job.gpus)), .compute = job.compute, .release = job.release, .flows = {},
+          .bursts = job.bursts};
 }
 
 PeriodicJob AsItGoes(const MultiJobJob& job) {
   RoutableJob made = WithoutFlows(job);
   for (const MultiJobFlow& flow : job.flows) {
     auto [path, shares] = AsItGoes(flow);
-    made.flows.push_back({.bytes = BytesOf(job, flow), .paths = {std::move(path)}, .shares = {std::move(shares)}});
+    made.flows.push_back({.bytes = BytesOf(job, flow), .paths = {std::move(path)}, .per_burst = PerBurst(job, flow), .shares = {std::move(shares)}});
   }
   return OnPaths(made, std::vector<size_t>(made.flows.size(), 0));
 }
@@ -153,7 +161,7 @@ class GroupMaker {
       return std::ranges::all_of(path.links, [&](LinkId link) { return made_.situation.capacity[link.index()].value() > 0; });
     };
     const bool any = std::ranges::any_of(flow.paths, alive);
-    RoutableFlow made{.bytes = BytesOf(job, flow), .paths = {}};
+    RoutableFlow made{.bytes = BytesOf(job, flow), .paths = {}, .per_burst = PerBurst(job, flow)};
     std::vector<size_t>& numbers = made_.numbers.back().emplace_back();
     for (size_t p = 0; p < flow.paths.size(); ++p) {
       if (any && !alive(flow.paths[p])) continue;

@@ -24,6 +24,7 @@
 #include "planner/fabric/topology.h"
 #include "planner/flows/path_choice.h"
 #include "planner/jobs/decide/decide_types.h"
+#include "planner/network/fluid.h"
 
 namespace weft::planner::inline jobs {
 
@@ -37,6 +38,7 @@ struct MultiJobFlow {
   Bytes bytes;
   std::vector<CandidatePath> paths;   ///< at least one
   std::vector<double> shares;         ///< per path, sum 1: how it goes now
+  size_t burst = 0;                   ///< of its job's bursts, the one that it is sent in
 };
 
 /// A job as the network sees it (flows/periodic.h). Iterations last max(compute, release + communication).
@@ -45,6 +47,7 @@ struct MultiJobJob {
   int64_t gpus = 1;
   Seconds compute{0};
   Seconds release{0};                 ///< 0 ≤ release ≤ compute
+  std::vector<BurstTimes> bursts;     ///< as PeriodicJob's, where flows send in turns; empty: all in one, after `release`
   double efficiency = 1;              ///< of the links' capacity, that its bursts reach alone; > 0. Not of the bound
   Seconds measured{0};                ///< its iterations without windows, now or before it had them; 0: not known
   bool stable = false;                ///< measured, and its period holds: it may be shifted

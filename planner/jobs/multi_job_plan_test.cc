@@ -94,6 +94,27 @@ TEST(MultiJobPlan, PresentClassesStayUnlessOthersAreWorthTheChange) {
   EXPECT_EQ(PlanMultiJob(problem).jobs[1].traffic_class, 0);
 }
 
+// Two spines of half a cable each. Together the flows would fill both with one on either; in turn each needs both.
+TEST(MultiJobPlan, FlowsThatSendInTurnsAreDividedEach) {
+  MultiJobProblem problem{.topology = LeafSpine(2, 2, 2, MegabitsPerSecond(100)), .jobs = {}, .options = {.classes = 1}};
+  for (size_t l = 0; l < problem.topology.links().size(); ++l) {
+    const LinkId link(static_cast<int32_t>(l));
+    if (problem.topology.LinkName(link).find("spine") != std::string::npos) problem.topology.SetCapacity(link, MegabitsPerSecond(50));
+  }
+  MultiJobJob job = Pair(problem.topology, "turns", 1, 3, 1, 1);
+  job.flows[1] = job.flows[0];
+  job.flows[1].burst = 1;
+  job.bursts = {{Seconds(0.5), Seconds(0.5)}, {Seconds(1), Seconds(1)}};
+  problem.jobs = {job};
+  const MultiJobPlan plan = PlanMultiJob(problem);
+  EXPECT_NEAR(plan.jobs[0].predicted.count(), 3, 0.01);
+  EXPECT_NEAR(plan.jobs[0].bound.count(), 3, 0.01);
+  for (const std::vector<double>& shares : plan.jobs[0].shares) EXPECT_THAT(shares, ::testing::Each(::testing::DoubleNear(0.5, 0.01)));
+  const uint64_t digest = DigestOf(problem);
+  problem.jobs[0].flows[1].burst = 0;
+  EXPECT_NE(DigestOf(problem), digest);
+}
+
 TEST(MultiJobPlan, PresentClassesThatPlainEcmpWouldBeatAreTakenBack) {
   MultiJobProblem problem = BigAndSmall();
   problem.options.class_gain = 10;

@@ -64,8 +64,7 @@ def main():
         again.finish(300)
         takes = statistics.median(step["iteration_s"] for step in again.steps_done()[10:])
         errors = off(first["predicted"]["iteration_s"], measured), off(second["predicted"]["iteration_s"], takes)
-        # Where the machine itself became faster or slower meanwhile, no prediction can be nearer than that.
-        enough = max(errors[0] / 2, off(measured, takes) + 0.1)
+        enough = errors[0] / 2
         print(f"{second['strategy']['text']}: predicted {1e3 * second['predicted']['iteration_s']:.0f} ms, takes {1e3 * takes:.0f} ms; off "
               f"{math.exp(errors[0]):.2f} times, then {math.exp(errors[1]):.2f}", flush=True)
         check(second["strategy"]["text"] == first["strategy"]["text"], "the jobs differ, so that nothing can be said of the machine")

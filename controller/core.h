@@ -231,6 +231,7 @@ class Core {
   void TakeMultiJob(const MultiJobInput& input, const planner::MultiJobPlan& plan);
   void TakePaths(const MultiJobQuestion& question, const planner::MultiJobPlan& plan);
   void Settle(const AskedFlow& asked);
+  bool IsOtherRate(const CapacityChange& change);
   void TakeOutlook(const planner::MultiJobPlan& plan);
   bool TakeClass(const std::string& job_id, const v1::MultiJobDecision& decision);
   void TakeBackWindows(const std::string& job_id, const std::string& why, bool failed);
@@ -372,6 +373,7 @@ class Core {
   Foretold would_paths_, would_jobs_;      ///< while nothing is pushed: by the plan of paths, and by that of all jobs
   int64_t judged_slot_ = -1;
   int64_t loss_slot_ = -1;
+  std::map<std::pair<LinkId, Owner>, BitsPerSecond> rates_;  ///< of links, when paths were last given up for them
   int64_t capacity_changes_ = 0;           ///< times that some link gave something clearly else than before
   std::map<uint64_t, double> planned_shares_;  ///< of the newest plan (flow_demand.h)
   std::map<uint64_t, double> asked_shares_;    ///< those of its problem

@@ -17,6 +17,7 @@ constexpr double kAnswerTimeout = 60;                      // seconds, for a pla
 constexpr double kCollisionRetry = 10;                     // seconds
 constexpr size_t kMovesNamed = 8;
 constexpr double kDemandDrift = 0.25;                      // of a line rate: from there on a flow's demand is another one
+constexpr size_t kMostRates = 1 << 16;
 constexpr double kStands = 0.8;                            // of a link's rate, from which on decided paths stand until the next plan
 constexpr int kMaxLanes = 8;                               // of a flow, in the plugin's policy segment
 
@@ -51,15 +52,26 @@ void Core::Measure() {
   NameBadLinks();
 }
 
+/// Whether the link has come, in one step or several, to give clearly less than when paths were last given up for it, or all again.
+/// What is tested and not found is neither.
+bool Core::IsOtherRate(const CapacityChange& change) {
+  if (rates_.size() > kMostRates) rates_.clear();
+  const auto [rate, added] = rates_.try_emplace({change.link, change.for_all ? kNoOwner : change.owner}, change.before);
+  const bool less = change.after < kStands * rate->second;
+  const bool restored = rate->second < kStands * change.after && change.after >= fabric_.topology().link(change.link).line_rate;
+  if (less || restored) rate->second = change.after;
+  return less || restored;
+}
+
 void Core::TakeChanges(const std::vector<CapacityChange>& changes) {
   std::set<LinkId> links;
   std::map<Owner, std::set<LinkId>> own;
   bool others = false;
   for (const CapacityChange& change : changes) {
-    const bool stands = change.after >= kStands * change.before;
-    others |= change.for_all && (!stands || change.before < kStands * change.after);
+    if (!IsOtherRate(change)) continue;
+    others |= change.for_all;
     // A little less, or more, is the next plan's: what all jobs were planned together for is still better than a plan of flows alone.
-    if (!stands) (change.for_all ? links : own[change.owner]).insert(change.link);
+    (change.for_all ? links : own[change.owner]).insert(change.link);
   }
   if (!changes.empty()) ++moves_.findings;
   if (!links.empty()) table_.Unsettle(links);

@@ -216,8 +216,8 @@ class Modeller {
     made_.efficiency = kept_.efficiency;
   }
 
-  /// A burst for each communicator that sends much, in the order of their numbers: what passes send in one is waited for before the
-  /// other's is sent, so that flows of two are never on a link at the same time. What computes lies between them in equal parts.
+  /// A burst for each communicator that sends much, in the order of their numbers, as if what passes send in one were waited for before
+  /// the other's is sent, with equal parts of the computation between them. Leaves out: which of them send at the same time.
   void TakeTurns() {
     double all = 0;
     std::map<uint64_t, double> bytes_of;
@@ -231,7 +231,7 @@ class Modeller {
     const auto turns = static_cast<double>(bytes_of.size());
     for (size_t turn = 0; turn < bytes_of.size(); ++turn) {
       const Seconds at = made_.release * (static_cast<double>(turn + 1) / turns);
-      made_.bursts.push_back({at, at});
+      made_.bursts.push_back({at, turn + 1 < bytes_of.size() ? at : made_.compute});
     }
     for (size_t i = 0; i < flows_.size(); ++i) {
       const auto at = bytes_of.find(flows_[i]->identity.comm());

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "planner/fabric/fabric_cuts.h"
 #include "planner/jobs/cut_bound.h"
@@ -20,11 +19,9 @@ std::string NameOf(const FabricCuts& cuts, size_t index) {
 }
 
 /// What `job` must send over each cut per iteration, whatever path its flows take.
-/// Of all flows, or of those of one burst.
-std::vector<CutLoad> LoadsOf(const FabricCuts& cuts, const MultiJobJob& job, std::optional<size_t> burst = std::nullopt) {
+std::vector<CutLoad> LoadsOf(const FabricCuts& cuts, const MultiJobJob& job) {
   std::vector<CutTransfer> transfers;
   for (const MultiJobFlow& flow : job.flows) {
-    if (burst && std::min(flow.burst, job.bursts.size() - 1) != *burst) continue;
     if (flow.bytes.count() > 0) transfers.push_back({flow.from, flow.to, static_cast<double>(flow.bytes.count())});
   }
   return cuts.Loads(transfers);
@@ -56,8 +53,7 @@ Result<MultiJobBound> BoundMultiJob(const MultiJobProblem& problem, const std::v
   for (size_t j = 0; j < problem.jobs.size(); ++j) {
     if (!modelled[j]) continue;
     const MultiJobJob& job = problem.jobs[j];
-    BoundWay way{.compute = job.compute, .release = job.release, .bursts = job.bursts, .loads = LoadsOf(cuts, job), .burst_loads = {}};
-    for (size_t b = 0; b < job.bursts.size(); ++b) way.burst_loads.push_back(LoadsOf(cuts, job, b));
+    BoundWay way{.compute = job.compute, .release = job.release, .bursts = {}, .loads = LoadsOf(cuts, job), .burst_loads = {}};  // in one burst: turns are a guess
     for (const CutLoad& load : way.loads) {
       if (epoch.cuts[load.cut].value() > 0) continue;
       return Fail(Code::kFailedPrecondition, fmt::format("bound: job \"{}\" sends {:.0f} bytes {}, which has no capacity", job.name,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <condition_variable>
 #include <fstream>
@@ -243,7 +244,7 @@ static bool IsKnown(const LinkBytes& after, const LinkBytes& before) {
     const auto known = before.measured.find(key);
     carried += static_cast<double>(bytes - (known == before.measured.end() ? 0 : known->second));
   }
-  return after.unattributed - before.unattributed <= kUnattributed * carried;
+  return std::abs(after.unattributed - before.unattributed) <= kUnattributed * carried;
 }
 
 Status DemoPhases::AddLinks(const std::string& phase, const LinkBytes& before, Seconds wall,
@@ -273,6 +274,7 @@ Status DemoPhases::AddLinks(const std::string& phase, const LinkBytes& before, S
       return link.from == spine || link.to == spine;
     });
     if (comparable && known) {
+      report_->links_compared = true;
       const auto measured = static_cast<double>(difference(after.measured, compare_since->measured, key));
       const auto counted = static_cast<double>(difference(after.counted, compare_since->counted, key));
       const double whole = options_.link_rate.bytes_per_second() * (after.time - compare_since->time).count();

@@ -112,7 +112,8 @@ void PrintLinks(const DemoReport& report) {
     }
     fmt::print("\n");
   }
-  fmt::print("  against the switches' own counters: at worst {:.1f} % of the line rate apart{}\n", report.worst_link_disagreement * 100,
+  fmt::print("  against the switches' own counters: {}{}\n",
+             report.links_compared ? fmt::format("at worst {:.1f} % of the line rate apart", report.worst_link_disagreement * 100) : "unknown",
              report.not_compared.empty() ? "" : fmt::format("; not compared, as not all ways were known: {}", fmt::join(report.not_compared, ", ")));
 }
 
@@ -195,7 +196,7 @@ void PrintJson(const DemoReport& report) {
         {"namespaces", report.fabric_real}}},
       {"jobs", jobs},
       {"links", links},
-      {"link_disagreement", report.fabric_real ? json(report.worst_link_disagreement) : json(nullptr)},
+      {"link_disagreement", report.links_compared ? json(report.worst_link_disagreement) : json(nullptr)},
       {"links_not_compared", report.not_compared},
       {"events", report.events},
       {"decisions", decisions},
@@ -229,6 +230,7 @@ std::vector<std::string> Shortfalls(const DemoReport& report) {
   }
   if (!report.fabric_real) return lines;
   if (report.replans_after_fault < 1) lines.push_back("no re-plan moved a live connection after the faults");
+  if (!report.links_compared) lines.push_back("link use was compared with the switches' counters in no phase: not all ways were known");
   if (report.worst_link_disagreement > kLinkDisagreement) {
     lines.push_back(fmt::format("link use is {:.1f} % of the line rate off the switches' counters, promised {} %",
                                 report.worst_link_disagreement * 100, kLinkDisagreement * 100));

@@ -54,6 +54,7 @@ struct DemoReport {
   BitsPerSecond link_rate, goodput;
   std::vector<JobReport> jobs;
   std::vector<LinkReport> links;
+  bool links_compared = false;         ///< in some phase, with the switches' counters
   double worst_link_disagreement = 0;  ///< of use, as a share of the line rate
   std::vector<std::string> not_compared;  ///< phases in which flows carried bytes over ways that the controller did not know
   std::vector<DecisionReport> decisions;

@@ -41,13 +41,13 @@ struct MultiJobFlow {
   size_t burst = 0;                   ///< of its job's bursts, the one that it is sent in
 };
 
-/// A job as the network sees it (flows/periodic.h). Iterations last max(compute, release + communication).
+/// A job as the network sees it (flows/periodic.h). Iterations last max(compute, release + communication), with bursts IterationOf() (network/fluid.h).
 struct MultiJobJob {
   std::string name;
   int64_t gpus = 1;
   Seconds compute{0};
   Seconds release{0};                 ///< 0 ≤ release ≤ compute
-  std::vector<BurstTimes> bursts;     ///< as PeriodicJob's, where flows send in turns; empty: all in one, after `release`
+  std::vector<BurstTimes> bursts;     ///< where flows send in turns, as FluidJob's, within `compute`; empty: all in one, after `release`
   double efficiency = 1;              ///< of the links' capacity, that its bursts reach alone; > 0. Not of the bound
   Seconds measured{0};                ///< its iterations without windows, now or before it had them; 0: not known
   bool stable = false;                ///< measured, and its period holds: it may be shifted

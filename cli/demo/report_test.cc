@@ -21,7 +21,19 @@ DemoReport Report(const Ratio& ratio) {
   DemoReport report;
   report.jobs = {job};
   report.replans_after_fault = 1;
+  report.links_compared = true;
   return report;
+}
+
+TEST(Shortfalls, LinkUseThatIsWrongOrWasNotComparedFallsShort) {
+  DemoReport report = Report({.value = 1.02, .low = 1, .high = 1.04, .blocks = 9});
+  report.worst_link_disagreement = 0.024;
+  EXPECT_THAT(Shortfalls(report), IsEmpty());
+  report.worst_link_disagreement = 0.031;
+  EXPECT_THAT(Shortfalls(report), ElementsAre("link use is 3.1 % of the line rate off the switches' counters, promised 2.5 %"));
+  report.worst_link_disagreement = 0;
+  report.links_compared = false;
+  EXPECT_THAT(Shortfalls(report), ElementsAre(HasSubstr("was compared with the switches' counters in no phase")));
 }
 
 TEST(Shortfalls, OnlyAWholeIntervalOverThePromiseFallsShort) {

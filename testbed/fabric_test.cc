@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <set>
 
 #include "testbed/fabric_sockets.h"
@@ -189,7 +190,7 @@ TEST_F(FabricTest, PortsHoldTheirRateAndANewOne) {
   ASSERT_TRUE(fabric);
   const FabricHost& h1 = fabric->hosts()[0];
   const FabricHost& h2 = fabric->hosts()[1];
-  const auto ratio_to = [&](BitsPerSecond rate) {
+  const auto once = [&](BitsPerSecond rate) {
     // Bytes per second of the receiver's own clock, from its JSON: the only number after "bits_per_second" in
     // "sum_received". A full stream carries 1448 payload bytes in a frame of 1514.
     auto server = Spawn({.argv = {"iperf3", "-s", "-1", "--forceflush"}, .netns = h2.netns, .out = Output::Pipe()});
@@ -205,17 +206,24 @@ TEST_F(FabricTest, PortsHoldTheirRateAndANewOne) {
     if (sum == std::string::npos || value == std::string::npos) return 0.0;
     return std::atof(client->c_str() + value + 18) / rate.value();
   };
+  // A busy machine can only slow a stream. So every stream must keep to the rate, and one of five must fill it.
+  const auto ratio_to = [&](BitsPerSecond rate, double filled, double most) {
+    double best = 0;
+    for (int i = 0; i < 5 && best <= filled; ++i) {
+      const double ratio = once(rate);
+      EXPECT_LE(ratio, most);
+      best = std::max(best, ratio);
+    }
+    return best;
+  };
   const int64_t before = SentOver(*fabric, "h1", "leaf1");
-  const double full = ratio_to(MegabitsPerSecond(100));
-  EXPECT_GT(full, 0.90);
-  EXPECT_LE(full, 1.0);
+  EXPECT_GT(ratio_to(MegabitsPerSecond(100), 0.90, 1.0), 0.90);
   EXPECT_GT(SentOver(*fabric, "h1", "leaf1") - before, 10'000'000);
 
   ASSERT_TRUE(fabric->SetCableRate("h2", "leaf2", MegabitsPerSecond(20)).has_value());
   EXPECT_EQ(fabric->links()[3].rate, MegabitsPerSecond(20));
-  const double slowed = ratio_to(MegabitsPerSecond(20));
-  EXPECT_GT(slowed, 0.85);  // one second at 20 Mbit/s has a start and an end
-  EXPECT_LE(slowed, 1.05);  // and 64 KiB of burst
+  // One second at 20 Mbit/s has a start and an end, and 64 KiB of burst.
+  EXPECT_GT(ratio_to(MegabitsPerSecond(20), 0.85, 1.05), 0.85);
 }
 
 TEST_F(FabricTest, CountersCountFramesOfFullSegments) {

@@ -39,6 +39,12 @@ DestinationTrace::DestinationTrace(Ipv4 source, Ipv4 destination, uint16_t sourc
   distance_.ttl = kFullTtl;
 }
 
+DestinationTrace DestinationTrace::Afresh() const {
+  DestinationTrace again(source_, destination_, source_port_, closed_port_);
+  if (first_.done && first_.answer != 0) again.first_ = first_;
+  return again;
+}
+
 void DestinationTrace::SetDistance(int hops) {
   hops_ = hops;
   distance_.done = true;
@@ -46,7 +52,7 @@ void DestinationTrace::SetDistance(int hops) {
     state_ = State::kReady;
     return;
   }
-  first_ = {.ttl = 1};
+  if (!first_.done) first_ = {.ttl = 1};
   last_ = {.ttl = hops, .done = hops == 1};
   confirm_ = {.ttl = hops + 1};
 }

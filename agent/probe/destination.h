@@ -36,6 +36,9 @@ class DestinationTrace {
 
   /// `source_port` and `closed_port`: of the SYNs; nobody should listen on the latter.
   DestinationTrace(Ipv4 source, Ipv4 destination, uint16_t source_port, uint16_t closed_port);
+  /// One that asks again for all but the first switch, if that is known: a host has one cable, and all its destinations share that switch's
+  /// answers.
+  DestinationTrace Afresh() const;
 
   /// The next probe that is due and has a token, without its sequence number; then counted as sent.
   std::optional<Probe> Next(Seconds now, const TracerOptions& options, ProbeBudget& budget);

@@ -150,7 +150,7 @@ std::optional<Probe> PathTracer::NextOfDestinations(Seconds now) {
     const auto before = way.state();
     std::optional<Probe> probe = way.Next(now, options_, budget_);
     counters_.silent_destinations +=
-        before != way.state() && way.state() == DestinationTrace::State::kSilent;
+        before != way.state() && way.state() == DestinationTrace::State::kSilent && !before_.contains(ends);
     if (probe) return Register(*probe, true, now);
   }
   return std::nullopt;
@@ -184,7 +184,8 @@ std::optional<Probe> PathTracer::NextOfDscp(Seconds now) {
     for (const bool carries : {true, false}) {
       for (auto& [id, flow] : flows_) {
         const TraceTarget& t = flow.target;
-        const DestinationTrace& way = Destination(t);
+        const auto old = before_.find({t.source, t.destination});  // while it is asked again, what was known stands
+        const DestinationTrace& way = old != before_.end() ? old->second : Destination(t);
         if (carrying_.contains(id) != carries || way.state() != DestinationTrace::State::kReady) continue;
         for (const uint16_t port : t.lanes) ways.push_back({t.source, t.destination, t.destination_port, port, way.hops()});
       }
@@ -208,6 +209,42 @@ void PathTracer::Restart(Flow& flow) {
   flow.reported_lanes = flow.reported_distinct = 0;
 }
 
+/// The flow's ports, and how many switches lie between its hosts and which is the last: the way may have become longer or shorter. The ends
+/// are asked once for all flows between them.
+void PathTracer::AskAgain(Flow& flow, Seconds now) {
+  Restart(flow);
+  const Ends ends{flow.target.source, flow.target.destination};
+  DestinationTrace& way = Destination(flow.target);
+  const auto asked = asked_again_.find(ends);
+  if (way.state() != DestinationTrace::State::kReady) return;
+  if (asked != asked_again_.end() && now < asked->second + options_.probe_again_after) return;
+  asked_again_[ends] = now;
+  before_.insert_or_assign(ends, way);
+  way = way.Afresh();
+}
+
+/// Ends that have been asked again: if the answer differs, all flows between them are probed again; if there is none, the old one stands.
+void PathTracer::CompareEnds() {
+  for (auto it = before_.begin(); it != before_.end();) {
+    const auto& [ends, before] = *it;
+    DestinationTrace& way = destinations_.at(ends);
+    if (way.state() == DestinationTrace::State::kAsking) {
+      ++it;
+      continue;
+    }
+    const auto same = [](Ipv4 now, Ipv4 then) { return now == 0 || now == then; };
+    const bool ready = way.state() == DestinationTrace::State::kReady;
+    if (ready && (way.hops() != before.hops() || !same(way.first(), before.first()) || !same(way.last(), before.last()))) {
+      for (auto& [id, flow] : flows_) {
+        if (Ends{flow.target.source, flow.target.destination} == ends) Restart(flow);
+      }
+    } else {
+      way = before;
+    }
+    it = before_.erase(it);
+  }
+}
+
 /// Hosts that began together must not go on asking together.
 Seconds PathTracer::DueAgain(Flow& flow) {
   if (flow.again_at.count() <= 0) {
@@ -220,19 +257,20 @@ Seconds PathTracer::DueAgain(Flow& flow) {
 void PathTracer::ReprobeOverdue(Seconds now) {
   if (options_.reprobe_interval.count() <= 0) return;
   for (auto& [id, flow] : flows_) {
-    if (flow.finished && now >= DueAgain(flow)) Restart(flow);
+    if (flow.finished && now >= DueAgain(flow)) AskAgain(flow, now);
   }
 }
 
 void PathTracer::ProbeAgain(uint64_t id, Seconds now) {
   const auto flow = flows_.find(id);
   if (flow == flows_.end() || !flow->second.finished || now < flow->second.finished_at + options_.probe_again_after) return;
-  Restart(flow->second);
+  AskAgain(flow->second, now);
 }
 
 PathTracer::Step PathTracer::Next(Seconds now) {
   ReprobeOverdue(now);
   if (auto probe = NextOfDestinations(now)) return {probe, now};
+  CompareEnds();
   // Least-known flows first, so that every flow soon has an alternative before any has all of its own.
   std::vector<std::tuple<bool, size_t, uint64_t>> order;  // idle, ports asked, flow
   for (auto& [id, flow] : flows_) {

@@ -132,6 +132,8 @@ class PathTracer {
   Probe Register(Probe probe, bool to_destination, Seconds now);
   Seconds WakeTime(Seconds now);
   void Restart(Flow& flow);
+  void AskAgain(Flow& flow, Seconds now);
+  void CompareEnds();
   Seconds DueAgain(Flow& flow);
   void ReprobeOverdue(Seconds now);
   void Purge(Seconds now);
@@ -140,6 +142,8 @@ class PathTracer {
   std::mt19937_64 random_;
   ProbeBudget budget_;
   std::map<Ends, DestinationTrace> destinations_;
+  std::map<Ends, DestinationTrace> before_;  // what was known of those that are asked again now
+  std::map<Ends, Seconds> asked_again_;      // when they last were
   std::map<Tuple, PortTrace> ports_;
   std::map<uint64_t, Flow> flows_;
   std::set<uint64_t> carrying_;

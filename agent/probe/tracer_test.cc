@@ -20,6 +20,7 @@ struct FakeFabric {
   int spines = 2;
   int hops = 3;        // 0: same host
   int extra_back = 0;  // switches more on the way back
+  Ipv4 leaf_there = kLeafThere;
   bool silent = false;
   std::function<Ipv4(const Probe&)> spine = [this](const Probe& p) {
     return kSpine + static_cast<Ipv4>(p.source_port % spines);
@@ -50,7 +51,7 @@ struct FakeFabric {
                           static_cast<uint8_t>(64 - hops - extra_back)});
       return;
     }
-    const Ipv4 from = probe.ttl == 1 ? kLeafHere : probe.ttl == hops ? kLeafThere : spine(probe);
+    const Ipv4 from = probe.ttl == 1 ? kLeafHere : probe.ttl == hops ? leaf_there : spine(probe);
     if (mute.contains(from) || !Allowed(from, now)) return;
     tracer.OnTimeExceeded({from, probe}, now);
   }
@@ -320,15 +321,36 @@ TEST(PathTracer, ASignHasAFlowProbedAtOnceAndNotAgainAtOnce) {
   ASSERT_EQ(run.reports.back().paths[0].hops[1], kSpine + 1);
   run.fabric.spine = [](const Probe&) { return kSpine + 7; };
   run.now = Seconds(130);
+  run.fabric.silent = true;  // the host itself: what was known of its distance stands
   tracer.ProbeAgain(1, run.now);
-  run.Until(tracer, Seconds(134));
+  run.Until(tracer, Seconds(139));
   EXPECT_EQ(run.reports.back().paths[0].hops[1], kSpine + 7);
   const uint64_t sent = tracer.counters().sent;
-  run.now = Seconds(135);
+  run.now = Seconds(140);
   tracer.ProbeAgain(1, run.now);  // a lossy link gives signs all the time
   tracer.ProbeAgain(2, run.now);
-  run.Until(tracer, Seconds(138));
+  run.Until(tracer, Seconds(142));
   EXPECT_EQ(tracer.counters().sent, sent);
+}
+
+TEST(PathTracer, AWayOfAnotherLengthOrLastSwitchIsFoundForAllFlowsBetweenTheHosts) {
+  for (const bool longer : {false, true}) {
+    Trial run;
+    PathTracer tracer(run.options, 1);
+    for (const uint64_t flow : {1UL, 2UL}) tracer.Track(Target(flow, {static_cast<uint16_t>(41000 + flow)}, 3), run.now);
+    run.Until(tracer, Seconds(130));
+    if (longer) run.fabric.hops = 4;
+    else run.fabric.leaf_there += 1;
+    run.now = Seconds(130);
+    tracer.ProbeAgain(1, run.now);
+    run.Until(tracer, Seconds(150));
+    std::map<uint64_t, TraceReport> last;
+    for (const TraceReport& report : run.reports) last[report.flow] = report;
+    for (const auto& [flow, report] : last) {
+      EXPECT_EQ(report.hop_count, run.fabric.hops) << flow;
+      EXPECT_EQ(report.paths.at(0).hops.back(), run.fabric.leaf_there) << flow;
+    }
+  }
 }
 
 TEST(PathTracer, HostsThatBeganTogetherDoNotProbeAgainTogether) {

@@ -1,6 +1,8 @@
 #include "controller/agent_session.h"
 
 #include <fmt/format.h>
+#include <grpc/support/time.h>
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <deque>
@@ -17,6 +19,11 @@ namespace weft::controller {
 namespace {
 
 constexpr size_t kMaxQueued = 1024;
+constexpr int64_t kRegisterWithin = 10;  // seconds
+
+gpr_timespec After(int64_t seconds) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(seconds, GPR_TIMESPAN));
+}
 
 /// One agent's stream. gRPC calls the On… functions, each kind one at a time; Outbox::Send comes from any thread. The
 /// outbox outlives the reactor, which gRPC deletes at the end of the call; what connects them is guarded by its mutex.
@@ -30,6 +37,9 @@ class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Contr
       return;
     }
     who_ = *std::move(who);
+    unregistered_.Set(After(kRegisterWithin), [outbox = outbox_](bool fired) {
+      if (fired) outbox->EndUnlessRegistered();
+    });
     StartRead(&incoming_);
   }
 
@@ -47,11 +57,8 @@ class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Contr
     } else if (!incoming_.has_register_host()) {
       outbox_->Finish({grpc::StatusCode::INVALID_ARGUMENT, "session: the first message must be register_host"});
       return;
-    } else if (const Status joined = loop_->Join(incoming_.register_host(), outbox_); !joined) {
-      outbox_->Finish(ToGrpc(joined.error()));
+    } else if (!Join()) {
       return;
-    } else {
-      host_ = incoming_.register_host().host();
     }
     incoming_.Clear();
     StartRead(&incoming_);
@@ -95,6 +102,20 @@ class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Contr
       finishing_ = true;
       if (!final_) final_ = std::make_unique<grpc::Status>(status);
       if (!writing_) FinishNow();
+    }
+
+    void Registered() {
+      const std::lock_guard lock(mutex_);
+      registered_ = true;
+    }
+
+    void EndUnlessRegistered() {
+      {
+        const std::lock_guard lock(mutex_);
+        if (registered_) return;
+      }
+      Finish({grpc::StatusCode::DEADLINE_EXCEEDED,
+              fmt::format("session: no register_host within {} s of its start, expected as the first message", kRegisterWithin)});
     }
 
     void Written(bool ok) {
@@ -142,6 +163,7 @@ class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Contr
     bool writing_ = false;
     bool finishing_ = false;                   // nothing more is queued
     bool finished_ = false;
+    bool registered_ = false;
     std::unique_ptr<grpc::Status> final_;
   };
 
@@ -154,11 +176,20 @@ class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Contr
     return gate_->CheckPresent(*who_);
   }
 
+  bool Join() {
+    outbox_->Registered();
+    const Status joined = loop_->Join(incoming_.register_host(), outbox_);
+    if (joined) host_ = incoming_.register_host().host();
+    else outbox_->Finish(ToGrpc(joined.error()));
+    return joined.has_value();
+  }
+
   ControlLoop* loop_;
   Gate* gate_;
   const std::string peer_;
   std::optional<rpc::Identity> who_;  // empty without TLS
   std::shared_ptr<Outbox> outbox_;
+  grpc::Alarm unregistered_;
   v1::AgentMessage incoming_;
   std::string host_;  // empty until registered
 };

@@ -71,6 +71,30 @@ TEST(ServiceLimits, WhoConnectsAndSaysNothingIsCutOff) {
   EXPECT_TRUE(controller.people().ListJobs(&context, {}, &jobs).ok()) << "others are served";
 }
 
+TEST(ServiceLimits, ASessionThatNeverSaysItsHostIsEnded) {
+  SystemClock clock;
+  Running controller(&clock);
+  const auto agents = v1::AgentService::NewStub(
+      grpc::CreateChannel("127.0.0.1:" + std::to_string(controller.port()), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(100));  // ten times what is promised
+  const auto session = agents->Session(&context);
+  v1::ControllerMessage message;
+  EXPECT_FALSE(session->Read(&message));
+  EXPECT_THAT(session->Finish().error_message(), HasSubstr("no register_host within 10 s"));
+}
+
+TEST(ServiceLimits, AJobOfNineMebibytesIsRefusedUnread) {
+  SystemClock clock;
+  Running controller(&clock);
+  v1::SubmitJobRequest request;
+  request.mutable_spec()->set_job_id("large");
+  request.mutable_spec()->set_model_config_json(std::string(9 << 20, ' '));
+  grpc::ClientContext context;
+  v1::SubmitJobResponse response;
+  EXPECT_EQ(controller.people().SubmitJob(&context, request, &response).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
 TEST(ServiceLimits, WhoCallsTooOftenIsToldWhenToCallAgain) {
   SystemClock clock;
   Running controller(&clock);

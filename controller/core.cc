@@ -197,6 +197,18 @@ void Core::NameStragglers() {
   for (const Straggler& straggler : stragglers_.Take(now_s_)) Decide("straggler", straggler.job, straggler.reason);
 }
 
+/// For a job whose collectives a profiler tells of, the two say the same in other words.
+void Core::NameLateRanks() {
+  const Seconds elapsed(now_s_ - std::exchange(waits_s_, now_s_));
+  for (const auto& [job_id, waits] : table_.TakeWaits(now_s_)) {
+    if (jobs_.Find(job_id) == nullptr) continue;
+    const auto rhythm = rhythms_.find(job_id);
+    const Seconds period(rhythm == rhythms_.end() ? 0 : rhythm->second.period_s);
+    if (auto line = late_ranks_.Look(job_id, waits, elapsed, period, Seconds(now_s_))) DecideTrouble("straggler", job_id, *line);
+  }
+  late_ranks_.Expire(Seconds(now_s_));
+}
+
 void Core::On(const PathsReceived& event) {
   const auto host = hosts_.find(event.host);
   if (host == hosts_.end() || !host->second.connected) {
@@ -249,6 +261,7 @@ void Core::LookAround() {
   EndUnclaimedJobs();
   ForgetEpochs();
   NameStragglers();
+  NameLateRanks();
   if (table_.ForgiveSilences(now_s_)) Touch(Change::kPaths, "paths that were silent answer again");
   WatchApplied();
   WatchDemand();

@@ -30,6 +30,7 @@
 #include "controller/flow_planner.h"
 #include "controller/flow_table.h"
 #include "controller/job_table.h"
+#include "controller/late_ranks.h"
 #include "controller/multi_job_problem.h"
 #include "controller/link_monitor.h"
 #include "controller/move_brake.h"
@@ -172,6 +173,7 @@ class Core {
   double ClaimedBy(const std::string& host, const v1::FlowCounters& counters) const;
   void HoldClaims(const std::string& host, const v1::HostSample& sample, const std::map<Owner, double>& claimed);
   void NameStragglers();
+  void NameLateRanks();
   void WatchDemand();
   void WaitForPicture();
   bool MaybeReplan();      ///< true if it took the tick's time
@@ -278,6 +280,8 @@ class Core {
   std::map<std::string, TroubleLines> trouble_;  ///< by job
   NicClaims claims_;
   StragglerFinder stragglers_;
+  LateRanks late_ranks_;
+  double waits_s_ = 0;                           ///< when the waits were last taken
   JobTable jobs_;
   std::map<std::string, Host> hosts_;
 

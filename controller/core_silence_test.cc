@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "controller/core.h"
 #include "controller/testing/fake_cluster.h"
 
@@ -76,6 +79,7 @@ TEST_F(CoreSilence, ABlackHoledSpineLosesItsWeightWithinThreeSeconds) {
   ASSERT_FALSE(DecisionsOf(core_, "silent").empty());
   EXPECT_THAT(DecisionsOf(core_, "silent")[0].reason(), HasSubstr(fmt::format("over leaf1,{},leaf2", name)));
   EXPECT_EQ(DecisionsOf(core_, "silent")[0].job_id(), "a");
+  EXPECT_TRUE(std::ranges::any_of(cluster_.actions, [](const Action& action) { return std::holds_alternative<PushProbeAgain>(action); }));
   cluster_.Run(12);
   EXPECT_LT(cluster_.Iteration("a", 6), 2.6) << "both on the one spine that is left";
 }
@@ -179,6 +183,20 @@ TEST_F(CoreSilence, ASilentLinkIsForgottenWithTheJobThatFoundIt) {
   cluster_.Finish("a");
   cluster_.Run(40);
   EXPECT_EQ(AvailableOf(core_, "leaf1", name), 100e6);
+}
+
+TEST_F(CoreSilence, WhereOneFlowsProbesWentElsewhereAllThatCrossTheLinkAreProbedAgain) {
+  Start(/*both=*/true);
+  cluster_.actions.clear();
+  cluster_.Reroute();
+  cluster_.Probe("a");
+  cluster_.Run(0.3);
+  std::set<std::string> asked;
+  for (const Action& action : cluster_.actions) {
+    const auto* push = std::get_if<PushProbeAgain>(&action);
+    if (push != nullptr && push->again.flows_size() > 0) asked.insert(push->host);
+  }
+  EXPECT_TRUE(asked.contains("h2") && asked.contains("h4")) << "job b's hosts";
 }
 
 TEST_F(CoreSilence, ALinkThatLosesSegmentsIsLeftWithinThreeSeconds) {

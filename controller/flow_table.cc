@@ -37,12 +37,6 @@ bool ValidIdentity(const v1::FlowIdentity& identity) {
          identity.peer_address().size() <= kMaxText;
 }
 
-/// Whether what is said of the flow comes from a process of its user's; agents that do not say whose are believed.
-template <typename Said>
-bool MaySpeakFor(const SendFlow& flow, const Said& said) {
-  return flow.owner == kNoOwner || !said.has_user_id() || flow.owner == said.user_id();
-}
-
 }  // namespace
 
 const std::vector<LinkId>* SendFlow::PathOf(int32_t port) const {
@@ -172,21 +166,6 @@ void FlowTable::CountBacklog(Lane& lane, const v1::LaneCounters& counters, doubl
   lane.delivered.Add(from_s / slot_s_, to_s / slot_s_, bytes);
 }
 
-/// What the receiving end says: only what the sender cannot know.
-Change FlowTable::CountArrivals(const std::string& host, const v1::FlowCounters& counters, double from_s, double to_s) {
-  SendFlow* flow = Find(counters.flow());
-  if (flow == nullptr) return Change::kNone;  // its sender may be on a host without an agent, or not have spoken yet
-  const std::string* to = fabric_->HostOf(flow->identity.peer_address());
-  if (to == nullptr) return Change::kNone;
-  if (*to != host || !MaySpeakFor(*flow, counters)) return Ignore();  // as in Open
-  for (const v1::LaneCounters& of : counters.lanes()) {
-    if (const auto lane = flow->lanes.find(of.source_port()); lane != flow->lanes.end()) {
-      CountBacklog(lane->second, of, from_s, to_s);
-    }
-  }
-  return Change::kNone;
-}
-
 void FlowTable::CountLane(SendFlow& flow, const v1::LaneCounters& counters, double from_s, double to_s) {
   const int32_t port = counters.source_port();
   if (!ValidPort(port) || counters.wire_bytes() < 0) return static_cast<void>(Ignore());
@@ -291,6 +270,7 @@ Change FlowTable::Count(const std::string& host, const v1::FlowCounters& counter
   for (const v1::LaneCounters& lane : counters.lanes()) CountLane(*flow, lane, from_s, to_s);
   if (!flow->lanes.empty()) fresh_.erase(flow->id);
   CountIterations(*flow, counters, to_s);
+  flow->waits.wire_s = counters.wait_wire_s();
   return was_stale || lost() > lost_before || first_counters ? Change::kFlows : Change::kNone;
 }
 

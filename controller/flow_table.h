@@ -14,6 +14,7 @@
 #include "common/ids.h"
 #include "controller/fabric_view.h"
 #include "controller/flow_demand.h"
+#include "controller/late_ranks.h"
 #include "controller/slot_ring.h"
 #include "proto/telemetry.pb.h"
 
@@ -112,11 +113,21 @@ struct SendFlow {
   double iteration_start_s = 0;  ///< first burst of the newest iteration, on the host's clock; 0 if unknown
   FlowMeter meter;
   FlowWindow window;          ///< of the newest decision
+  struct Waits {
+    double peer_s = -1, wire_s = -1;                ///< newest counters, of the receiver and of the sender; -1: none yet
+    double peer_before_s = -1, wire_before_s = -1;  ///< when TakeWaits() last looked; -1: there was none
+  } waits;
 
   bool stale() const { return stale_since_s >= 0; }
   /// Links of the lane with this port, or nullptr while unknown.
   const std::vector<LinkId>* PathOf(int32_t port) const;
 };
+
+/// Whether what is said of the flow comes from a process of its user's; agents that do not say whose are believed.
+template <typename Said>
+bool MaySpeakFor(const SendFlow& flow, const Said& said) {
+  return flow.owner == kNoOwner || !said.has_user_id() || flow.owner == said.user_id();
+}
 
 /// What measurement makes of a link.
 struct LinkUse {
@@ -169,6 +180,10 @@ class FlowTable {
   /// Whether what `owner` says of his flows from `host` counts for others. Complexity: linear in the host's flows.
   void Doubt(const std::string& host, Owner owner, bool doubted);
   bool UnsettleJob(const std::string& job_id);
+
+  /// How long ranks have waited since the last call, by job: those that receive over the network, of flows whose ranks are known, that have
+  /// carried bytes lately and whose hosts are connected. Complexity: linear in flows.
+  std::map<std::string, JobWaits> TakeWaits(double now_s);
 
   const std::map<uint64_t, SendFlow>& flows() const { return flows_; }
   SendFlow* Find(uint64_t flow);

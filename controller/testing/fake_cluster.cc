@@ -135,6 +135,8 @@ FakeCluster::Flow& FakeCluster::Open(JobRun& run, const std::string& from, const
   flow.job = run.job.id;
   flow.from = from;
   flow.to = to;
+  const auto rank_on = [&](const std::string& host) { return static_cast<int>(std::ranges::find(run.job.ring, host) - run.job.ring.begin()); };
+  flow.rank = rank_on(from), flow.peer_rank = rank_on(to);
   flow.burst_start = now_;  // where the job is sending at this moment
   const int port = 30000 + static_cast<int>(flow.id) * spines_ + spine - 30000 % spines_;
   flow.weights[port] = 1;
@@ -226,11 +228,13 @@ void FakeCluster::EndIteration(JobRun& run) {
   run.iterations.emplace_back(end, end - run.started);
   run.started = end;
   run.compute_left = run.job.compute_s * (1 + run.job.noise * (2 * Uniform() - 1));
+  run.compute_left += run.late.second;
   if (run.stumble.first > 0 && run.iterations.size() % run.stumble.first == 0) run.compute_left += run.stumble.second;
   for (const uint64_t id : run.flows) {
     Flow& flow = flows_.at(id);
     if (flow.idle) continue;
     flow.busy += end - flow.burst_start;
+    if (flow.to != run.late.first) flow.wait_peer += run.late.second;
     flow.starts.push_back(flow.burst_start + ClockOf(flow.from) - now_);
     if (flow.starts.size() > kMedianOf + 1) flow.starts.pop_front();
     flow.progress_ns = ClockNs(flow.from);

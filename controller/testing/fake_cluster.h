@@ -81,6 +81,8 @@ class FakeCluster {
   void SetCompute(const std::string& job_id, double compute_s) { jobs_.at(job_id).job.compute_s = compute_s; }
   /// From its next iteration on every `every`-th one computes for `seconds` longer.
   void SetStumble(const std::string& job_id, size_t every, double seconds) { jobs_.at(job_id).stumble = {every, seconds}; }
+  /// From its next iteration on the job's rank on `host` computes for `seconds` longer, and the others wait for it.
+  void SetLate(const std::string& job_id, const std::string& host, double seconds) { jobs_.at(job_id).late = {host, seconds}; }
   /// The host's clock gains so many seconds per second from now on.
   void SetClockDrift(const std::string& host, double drift);
   /// Whether the job's flow from `host` has a time window.
@@ -120,7 +122,7 @@ class FakeCluster {
     std::map<int, int> weights;
     std::map<int, double> silent_s;                  ///< by port: its bytes go unanswered for so long
     std::map<int, double> again;                     ///< by port: segments sent again
-    double wait_wire = 0;
+    double wait_wire = 0, wait_peer = 0;
     int tos = 0;
     net::Gate gate;
     bool open = true;                                ///< its gate has let the burst at hand through
@@ -136,6 +138,7 @@ class FakeCluster {
     std::vector<uint64_t> flows;
     double compute_left = 0, bytes_left = 0, started = 0;
     std::pair<size_t, double> stumble{0, 0};         ///< every so many iterations, by so many seconds
+    std::pair<std::string, double> late;             ///< a host whose rank is late, by so many seconds
     bool held = false;                               ///< some of its flows wait for their windows
     std::vector<std::pair<double, double>> iterations;  ///< end, duration
   };

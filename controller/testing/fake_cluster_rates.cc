@@ -139,6 +139,7 @@ bool FakeCluster::FallsSilent(JobRun& run, double dt) {
 /// What the receiver's agent says.
 void FakeCluster::FillArrivals(uint64_t id, const Flow& flow, v1::FlowCounters& counters) const {
   counters.set_flow(id);
+  counters.set_wait_peer_s(flow.wait_peer);
   for (const auto& [port, seconds] : flow.backlog_s_read) {
     v1::LaneCounters* lane = counters.add_lanes();
     lane->set_source_port(port);

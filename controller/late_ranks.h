@@ -1,0 +1,60 @@
+// Which rank of a job the others wait for, where no profiler says so (stragglers.h), judged by how long connections stand with a receive
+// posted and nothing coming. All ranks but a few wait longer than they used to, and nothing is held up on the wires of these few: they compute
+// longer, or their hosts are slow. What changes is seen, not who was slow from the start; paths are not the cause and are left alone.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/units.h"
+
+namespace weft::controller {
+
+/// What a rank's connections did since they were last asked about.
+struct RankWaits {
+  std::string host;
+  double peer_s = 0;  ///< seconds in which a receive was posted and nothing came, mean over those that it receives on
+  double wire_s = 0;  ///< seconds in which bytes waited for the wire, the most of those that it sends or receives on
+  int flows = 0;      ///< that it receives on
+};
+using JobWaits = std::map<int32_t, RankWaits>;  ///< by rank
+
+/// Deterministic: time is an argument. Not thread-safe.
+class LateRanks {
+ public:
+  /// Ranks of one job; of more the job is not looked at.
+  static constexpr size_t kMostRanks = size_t{1} << 18;
+
+  /// Takes in what has been since the last call, `elapsed` ago. Returns a line about who holds the others up, if somebody does now and
+  /// that has not just been said: again after a minute, then two, and so on. `period`: of an iteration; 0, not known: nobody is judged.
+  /// Complexity: O(ranks).
+  std::optional<std::string> Look(const std::string& job_id, const JobWaits& waits, Seconds elapsed, Seconds period, Seconds now);
+  /// Forgets jobs that were not looked at for a while. Complexity: linear in jobs.
+  void Expire(Seconds now);
+
+ private:
+  struct Rank {
+    std::string host;
+    double peer_s = 0, wire_s = 0;              // in the look at hand, at most as long as it
+    double usual_peer = 0, usual_wire = 0;      // shares of the time, where nobody is late
+    int looks = 0;                              // that these are of
+  };
+  struct Job {
+    std::map<int32_t, Rank> ranks;
+    Seconds elapsed{0}, seen{0}, said{-1e9}, pause{0};
+    int in_a_row = 0;                           // looks in which these ranks were late
+    std::vector<int32_t> late;
+  };
+
+  static bool Works(const Job& job);
+  static std::vector<int32_t> FindLate(const Job& job, double* longer);
+  static std::optional<std::string> Judge(Job& job, Seconds now);
+  static void Learn(Job& job);
+
+  std::map<std::string, Job> jobs_;
+};
+
+}  // namespace weft::controller

@@ -4,10 +4,10 @@ controller: the job goes on, every element is right, and what was lost is known 
 
 usage: fabric_life_test.py VERSION=LIBRARY=KERNELS ...
 """
-import subprocess
 import time
 
 from nccl_run import check, releases
+from faults import CableDown
 from processes import run_test, wait_until
 from weft_cluster import WeftCluster, require_fabric
 
@@ -46,32 +46,13 @@ def agent_goes_and_comes(nccl, cluster):
           f"agent came back; {done.summary()['elements_checked']} elements right", flush=True)
 
 
-def ip(namespace, *words, batch=""):
-    """ip in a network namespace. Not `ip -n`: that mounts and unmounts, which has waited up to a minute for the kernel beside busy jobs,
-    with the cable down for as long."""
-    return subprocess.run(["nsenter", f"--net=/run/netns/{namespace}", "ip", *words], check=True, capture_output=True, text=True,
-                          input=batch).stdout
-
-
-def routes(namespace):
-    """Each route, those that others go over first."""
-    lines = ip(namespace, "route", "show").replace("\n\t", " ").splitlines()  # a way of several is a line of its own
-    return sorted(lines, key=lambda line: " via " in line)
-
-
 def take_cable_down(cluster, down_s):
-    """The cable leaf1-spine1, at both ends, for so long; returns how long it really was. A device that goes down takes routes along: its
-    switch gets them again."""
-    ends = [(next(switch["namespace"] for switch in cluster.fabric["switches"] if switch["name"] == name), device)
-            for name, device in (("leaf1", "spine1"), ("spine1", "leaf1"))]
-    again = [f"link set {device} up\n" + "".join(f"route replace {line}\n" for line in routes(namespace))
-             for namespace, device in ends]
+    """The cable leaf1-spine1, at both ends, for so long; returns how long it really was."""
+    cable = CableDown(cluster, "leaf1", "spine1", reroute_s=None)
     began = time.monotonic()
-    for namespace, device in ends:
-        ip(namespace, "link", "set", device, "down")
+    cable.begin()
     time.sleep(down_s)
-    for (namespace, _), lines in zip(ends, again):
-        ip(namespace, "-batch", "-", batch=lines)
+    cable.end()
     return time.monotonic() - began
 
 

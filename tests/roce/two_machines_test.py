@@ -29,10 +29,10 @@ def run(*command):
     return done.stdout
 
 
-def namespaces():
+def namespaces(rate):
     """leaf -> namespace of the fabric that is made here."""
     made = subprocess.run([TESTBED, "up", "--id", FABRIC, "--leaves", "2", "--spines", "2", "--hosts-per-leaf", "1",
-                           "--rate", "400Mbit/s", "--output", "json"], capture_output=True, text=True)
+                           "--rate", rate, "--output", "json"], capture_output=True, text=True)
     if made.returncode != 0:
         skip("fabric", made.stderr.strip())
     return {switch["name"]: switch["namespace"] for switch in json.loads(made.stdout)["switches"]}
@@ -53,12 +53,13 @@ def start_capture(netns, uplink, path):
     return capture
 
 
-def start_machine(rank, netns, share):
+def start_machine(rank, netns, share, script, *arguments, seconds=MACHINE_SECONDS):
+    """The script gets the rank, the machine's address and its gateway's, then the arguments, then the programs."""
     leaf = rank + 1
-    command = [str(SOURCE / "testbed/roce_machine"), "--timeout", str(MACHINE_SECONDS), "--processors", "1", "--share",
+    command = [str(SOURCE / "testbed/roce_machine"), "--timeout", str(seconds), "--processors", "1", "--share",
                str(share), "--netns", netns, "--tap", f"roce0,52:54:00:00:00:0{leaf}", "--", "bash",
-               str(SOURCE / "tests/roce/inside_node.sh"), str(rank), f"10.{leaf}.250.2", f"10.{leaf}.250.1",
-               "10.1.250.2:9000", os.environ["WEFT_BIN"] + "/weft", os.environ["WEFT_LIB"] + "/libnccl-net-weft.so"]
+               str(SOURCE / "tests/roce" / script), str(rank), f"10.{leaf}.250.2", f"10.{leaf}.250.1",
+               *arguments, os.environ["WEFT_BIN"] + "/weft", os.environ["WEFT_LIB"] + "/libnccl-net-weft.so"]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                             text=True)
 
@@ -100,7 +101,7 @@ def main():
         skip("roce", ready.stderr.strip())
     running = []
     try:
-        leaves = namespaces()
+        leaves = namespaces("400Mbit/s")
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             machines = []
@@ -111,7 +112,7 @@ def main():
                         for uplink in ("spine1", "spine2")]
             running += captures
             for rank in (0, 1):
-                machines.append(start_machine(rank, leaves[f"leaf{rank + 1}"], folder / str(rank)))
+                machines.append(start_machine(rank, leaves[f"leaf{rank + 1}"], folder / str(rank), "inside_node.sh", "10.1.250.2:9000"))
             running += machines
             for rank, machine in enumerate(machines):
                 said, _ = machine.communicate()

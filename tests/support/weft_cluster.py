@@ -19,12 +19,29 @@ LIB = pathlib.Path(os.environ["WEFT_LIB"])
 PLUGIN = LIB / "libnccl-net-weft.so"
 TEXT = "/usr/share/common-licenses"
 
+CONTAINER = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]
+# Arguments: the folder of the agent's socket on the host, then the command.
+INSIDE = """set -e
+mount -t tmpfs none /mnt
+mkdir /mnt/weft
+mount --bind "$1" /mnt/weft
+mount -o remount,bind,ro,nosuid,nodev /mnt/weft
+shift
+exec env WEFT_RUN_DIR=/mnt/weft "$@"
+"""
+
 
 def require_fabric():
     """Ends the test as skipped where namespaces cannot be made, or as failed where WEFT_REQUIRE asks for them."""
     if os.geteuid() == 0 and subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False).returncode == 0:
         return
     skip("fabric", "this user cannot make network namespaces, which needs root")
+
+
+def in_container(run_dir, command):
+    """The command in a PID, mount and user namespace of its own, with nothing of the host's but the folder of the agent's socket, mounted
+    read-only in another place."""
+    return [*CONTAINER, "sh", "-c", INSIDE, "sh", run_dir, *command]
 
 
 class Job:
@@ -53,6 +70,14 @@ class Job:
         codes = [child.poll() for child in self.ranks]
         check(not any(codes), f"job {self.name}: ranks ended with {codes}")
         return all(code == 0 for code in codes)
+
+    def kill(self):
+        """Ends all ranks at once, in the middle of a step."""
+        self._ended()
+        for child in self.ranks:
+            child.kill()
+        for child in self.ranks:
+            child.wait()
 
     def finish(self, timeout_s=180):
         """The losses of all steps, as the texts that rank 0 printed. No rank may fail."""
@@ -133,11 +158,16 @@ class WeftCluster:
                            "--link-rate", self.rate])
         self.controller, self.http = ready["listen"], ready["http"]
 
+    def agent_command(self, name):
+        """The agent's command, without the options of the machine that it runs on."""
+        return [BIN / "weft-agent", "--host", name, "--controller", self.controller, "--interfaces", "eth0"]
+
+    def agent_environment(self, _name):
+        return None  # this process's own
+
     def start_agent(self, name):
-        self.processes.start_ready(
-            f"agent-{name}", self.in_host(name, [BIN / "weft-agent", "--host", name, "--run-dir", self.run_dir(name),
-                                                 "--controller", self.controller, "--http",
-                                                 f"{self.host[name]['mgmt_address']}:9464", "--interfaces", "eth0"]))
+        command = [*self.agent_command(name), "--run-dir", self.run_dir(name), "--http", f"{self.host[name]['mgmt_address']}:9464"]
+        self.processes.start_ready(f"agent-{name}", self.in_host(name, command), env=self.agent_environment(name))
 
     def run_dir(self, name):
         return self.processes.path("run", name)
@@ -160,6 +190,9 @@ class WeftCluster:
         check(done.returncode == 0, f"weft {' '.join(command)}: {done.stderr}")
         return json.loads(done.stdout)
 
+    def rate_mbit(self):
+        return int(self.rate.removesuffix("Mbit/s"))
+
     def set_cable_rate(self, leaf, spine, mbit):
         """With as little credit as weft-testbed gives (fabric_scripts.cc): what a port may send at once makes a slow cable fast for
         messages that fit into it."""
@@ -181,7 +214,8 @@ class WeftCluster:
 
     # --- jobs
 
-    def start_job(self, name, hosts, steps, program="weft-train", arguments=()):
+    def start_job(self, name, hosts, steps, program="weft-train", arguments=(), contained=False):
+        """A rank per host; `contained`: each in a container."""
         port = self.next_port
         self.next_port += 1
         ranks = []
@@ -193,6 +227,8 @@ class WeftCluster:
                 command += ["--config", BIN / "examples" / "gpt2.json", "--data", TEXT, "--layers", 2, "--width", 64,
                             "--heads", 4, "--seq", 64, "--global-batch", 8, "--bucket", "64KiB", "--threads", 1,
                             "--output", "json"]
+            if contained:
+                command = in_container(self.run_dir(host), command)
             with open(self.processes.path(f"{name}-{rank}.out.log"), "wb") as out, \
                     open(self.processes.path(f"{name}-{rank}.log"), "wb") as err:
                 ranks.append(subprocess.Popen(self.in_host(host, command), env=env, stdin=subprocess.DEVNULL, stdout=out,

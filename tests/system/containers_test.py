@@ -15,18 +15,8 @@ import urllib.request
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
 from processes import check, run_test, skip, wait_until  # noqa: E402
-from weft_cluster import BIN, PLUGIN, WeftCluster, require_fabric  # noqa: E402
+from weft_cluster import BIN, CONTAINER, PLUGIN, WeftCluster, in_container, require_fabric  # noqa: E402
 
-CONTAINER = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]
-# Arguments: the folder of the agent's socket on the host, then the command.
-INSIDE = """set -e
-mount -t tmpfs none /mnt
-mkdir /mnt/weft
-mount --bind "$1" /mnt/weft
-mount -o remount,bind,ro,nosuid,nodev /mnt/weft
-shift
-exec env WEFT_RUN_DIR=/mnt/weft "$@"
-"""
 OTHER_USER = 12345
 ATTACHED = re.compile(r"process attached pid=(\d+) own_pid=(\d+) uid=(\d+) job=(\S+)")
 
@@ -53,7 +43,7 @@ class Site:
         command = [self.replay, "--plugin", self.plugin, "--job", job, "--compute", "50ms", "--bytes", "256KiB", "--bucket",
                    "64KiB", *options]
         if contained:
-            command = [*CONTAINER, "sh", "-c", INSIDE, "sh", run_dir, *command]
+            command = in_container(run_dir, command)
         env = dict(os.environ, NCCL_DEBUG="INFO", NCCL_SOCKET_IFNAME=f"={interface}", WEFT_RUN_DIR=run_dir)
         return self.processes.start(name, list(map(str, [*prefix, *command])), env=env)
 

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""The loop of seeing and moving, on a namespace fabric under a job over TCP: a cable that is slowed, one that goes down, a switch that
+loses packets, one that takes packets and forwards none. Each is found and the flows are moved within the promised time, which is read
+from the controller's own decisions; the job goes on and every sum is right. How long iterations are before, until the move and after it
+is printed, and how often flows were moved.
+
+    loop_test.py [--only CableSlow]
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+import urllib.request
+
+sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
+from faults import BlackHole, CableDown, CableLosesPackets, CableSlow  # noqa: E402
+from processes import check, run_test, wait_until  # noqa: E402
+from weft_cluster import WeftCluster, require_fabric  # noqa: E402
+
+PROMISED_S = 3  # from the fault to the move; asserted with twice its value
+CONFIG = "capacity: {lossy_links: \"on\", recovery_interval: 5s}\n"
+JOB = ["--compute", "100ms", "--bytes", "500000B", "--bucket", "500000B"]
+LEAF1, SPINES = "10.255.1.1", "10.255.2."
+# Over TCP what a lane holds when its path falls silent waits for the path, and its flow with it.
+WAITS_FOR_ITS_PATH = {BlackHole}
+ROWS = {CableSlow: "capacity", CableDown: "silent", CableLosesPackets: "capacity", BlackHole: "silent"}
+
+
+def state(cluster):
+    with urllib.request.urlopen(f"http://{cluster.http}/api/v1/state", timeout=5) as answer:
+        return json.loads(answer.read())
+
+
+def uptime(cluster):
+    with urllib.request.urlopen(f"http://{cluster.http}/metrics", timeout=5) as answer:
+        for line in answer.read().decode().splitlines():
+            if line.startswith("weft_controller_uptime_seconds "):
+                return float(line.split()[1])
+    raise AssertionError("no uptime")
+
+
+def decisions(cluster, kinds, since_s=0.0):
+    return [d for d in state(cluster)["decisions"] if d["kind"] in kinds and d["time_s"] >= since_s]
+
+
+def uplinks(cluster):
+    """Those of leaf1, by the spine's name."""
+    return {"spine" + link["to"].rsplit(".", 1)[1]: link for link in cluster.ask("topo")["links"]
+            if link["from"] == LEAF1 and link["to"].startswith(SPINES)}
+
+
+def busiest_spine(cluster, job):
+    """The one over which most of the next iterations' bytes go."""
+    before = {spine: int(link["carried_bytes"]) for spine, link in uplinks(cluster).items()}
+    job.wait_for_step(len(job.steps_done()) + 5)
+    after = {spine: int(link["carried_bytes"]) for spine, link in uplinks(cluster).items()}
+    return max(after, key=lambda spine: after[spine] - before.get(spine, 0))
+
+
+def median_ms(steps):
+    return f"{1e3 * statistics.median(step['iteration_s'] for step in steps):.0f} ms" if steps else "none"
+
+
+def row(cluster, job, kind, found_by):
+    wait_until(lambda: all(link["available_bps"] >= 0.9 * link["line_rate_bps"] for link in uplinks(cluster).values()), 120,
+               "all links to be believed whole")
+    where = (cluster, "leaf2" if kind is BlackHole else "leaf1", busiest_spine(cluster, job))
+    # A cable that the routing protocol has gone around within a second is nothing to move for.
+    fault = kind(*where, reroute_s=2) if kind is CableDown else kind(*where)
+    first = len(job.steps_done())
+    began_s = uptime(cluster)
+    fault.begin()
+    try:
+        found = wait_until(lambda: decisions(cluster, [found_by], began_s), 60, f"{fault} to be named")[0]
+        moved = wait_until(lambda: decisions(cluster, ["replan"], found["time_s"]), 30, f"the flows to leave {fault}")[0]
+        moved_at = len(job.steps_done())
+        if kind not in WAITS_FOR_ITS_PATH:
+            job.wait_for_step(moved_at + 20, 120)
+        moves = len(decisions(cluster, ["replan"], began_s))
+    finally:
+        fault.end()
+    job.wait_for_step(len(job.steps_done()) + 2, 120)
+    steps = job.steps_done()
+    print(f"{fault}: found after {found['time_s'] - began_s:.2f} s ({found['reason']}), moved after {moved['time_s'] - began_s:.2f} s; "
+          f"iterations {median_ms(steps[first - 10:first])} before, {median_ms(steps[first:moved_at])} until then, "
+          f"{median_ms(steps[moved_at + 1:moved_at + 20]) if kind not in WAITS_FOR_ITS_PATH else 'none until the path is back'} after; "
+          f"{moves} moves", flush=True)
+    check(moved["time_s"] - began_s <= 2 * PROMISED_S, f"{fault}: moved {moved['time_s'] - began_s:.2f} s after it began")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="", help="the name of a fault")
+    only = parser.parse_args().only
+    require_fabric()
+    with WeftCluster(hosts_per_leaf=1, spines=2, rate="60Mbit/s", config=CONFIG) as cluster:
+        job = cluster.start_job("a", cluster.hosts, 100_000, "weft-replay", JOB)
+        job.wait_for_step(4)
+        wait_until(lambda: len(uplinks(cluster)) == 2, 30, "paths over both spines")
+        wait_until(lambda: decisions(cluster, ["place", "replan"]), 20, "lanes on both spines")
+        for kind, found_by in ROWS.items():
+            if only in ("", kind.__name__):
+                row(cluster, job, kind, found_by)
+        job.wait_for_step(len(job.steps_done()) + 2)
+        print(f"{len(job.steps_done())} steps, every sum right", flush=True)
+        job.kill()
+
+
+if __name__ == "__main__":
+    run_test(main)

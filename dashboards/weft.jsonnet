@@ -4,8 +4,8 @@ local config = import 'config.libsonnet';
 local d = import 'lib/dashboard.libsonnet';
 
 local ratio = d.max(1);
-// Processes whose launcher gave no job id count under an empty name; they are no job.
-local job = 'weft_job=~"$weft_job",weft_job!=""';
+// Processes whose launcher gave no job id count as unnamed:...; they are no job.
+local job = 'weft_job=~"$weft_job",weft_job!~"unnamed:.*"';
 local perSecond(metric, by, selector='') =
   'sum by (%s) (rate(%s{%s}[$__rate_interval]))' % [by, metric, selector];
 // Prometheus knows a host by the address that it scrapes; the agent's own word for it is in its build information.

@@ -66,7 +66,7 @@ void AgentLink::Connect(uint64_t now) {
   }
   Log(nccl::kLogInfo, "connected to the agent at %s", path.c_str());
   if (environment_.job_id.empty() && !std::exchange(job_told_, true)) {
-    Log(nccl::kLogWarn, "WEFT_JOB_ID is not set: all processes that name no job count as one; set it to the same on all ranks "
+    Log(nccl::kLogWarn, "WEFT_JOB_ID is not set: each process that names no job counts as a job of its own; set it to the same on all ranks "
                         "of a job (weft submit and Slurm's plugin do)");
   }
 }

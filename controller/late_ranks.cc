@@ -11,12 +11,12 @@
 namespace weft::controller {
 namespace {
 
-constexpr Seconds kLook{2.5};          // what is judged at once, and two iterations at least
+constexpr Seconds kLook{1.9};          // two seconds as LookAround() comes by: what is judged at once, and two iterations at least
 constexpr int kLooksLearned = 6;       // before anybody is judged
 constexpr int kLooksInARow = 2;
 constexpr double kFollow = 0.2;        // of what is usual, by each look
 constexpr double kLeastGrowth = 0.1;   // of the time, that the others wait longer
-constexpr double kNotGrown = 0.25;     // of what the others wait longer: who waits no more than that longer does not wait as they do
+constexpr double kNotGrown = 0.5;      // of what the median waits longer: who waits no more than that longer does not wait as the others do
 constexpr double kLeastWork = 0.5;     // of what usually goes over the wires, in a look that counts
 constexpr Seconds kFirstPause{60}, kLongestPause{640};
 constexpr Seconds kForgotten{60};

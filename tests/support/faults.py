@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
 
 from processes import check, descendants, skip
@@ -241,6 +242,33 @@ class SecondAgentOfAName(Host):
         self.cluster.kill(self.name)
 
 
+class RankSlowed(Fault):
+    """A rank of a job gets the processor for a fifth of the time only: its host has other work."""
+
+    area = HOST
+
+    def __init__(self, cluster, job, rank):
+        super().__init__(cluster)
+        self.child = job.ranks[rank]
+        self.what = f"rank {rank} of {job.name}"
+        self.over = threading.Event()
+
+    def _slow(self):
+        while not self.over.is_set():
+            self.child.send_signal(signal.SIGSTOP)
+            time.sleep(0.04)
+            self.child.send_signal(signal.SIGCONT)
+            self.over.wait(0.01)
+
+    def begin(self):
+        self.thread = threading.Thread(target=self._slow)
+        self.thread.start()
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+
+
 class ControllerKilled(Fault):
     area, what = CONTROL, "controller"
 
@@ -341,7 +369,7 @@ def segment_of(pid):
     return [(int(begin, 16), int(end, 16)) for begin, end in spans]
 
 
-# Those that hold a job up, or those who look after it. DscpRewritten does neither.
+# Those that are drawn: of what a host, a cable or the controller may do at any time.
 ALL = [CableDown, CableFlaps, CableSlow, CableLosesPackets, BlackHole, AgentKilled, AgentHangs, PartitionSilent, PartitionReset,
        SecondAgentOfAName, ControllerKilled, ControllerHangs, ControllersDiskFull, ClockJumps, SegmentCorrupted]
 

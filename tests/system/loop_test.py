@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The loop of seeing and moving, on a namespace fabric under a job over TCP: a cable that is slowed, one that goes down, a switch that
 loses packets, one that takes packets and forwards none. Each is found and the flows are moved within the promised time, which is read
-from the controller's own decisions; the job goes on and every sum is right. How long iterations are before, until the move and after it
+from the controller's own decisions; the job goes on and every sum is right. A rank that becomes slow is named and nothing is moved. How long iterations are before, until the move and after it
 is printed, and how often flows were moved.
 
     loop_test.py [--only CableSlow]
@@ -11,14 +11,17 @@ import json
 import os
 import statistics
 import sys
+import time
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
-from faults import BlackHole, CableDown, CableLosesPackets, CableSlow  # noqa: E402
+from faults import BlackHole, CableDown, CableLosesPackets, CableSlow, RankSlowed  # noqa: E402
 from processes import check, run_test, wait_until  # noqa: E402
 from weft_cluster import WeftCluster, require_fabric  # noqa: E402
 
 PROMISED_S = 3  # from the fault to the move; asserted with twice its value
+PROMISED_NAME_S = 10  # from when a rank becomes slow until it is named, likewise
+LEARNED_S = 30  # that the controller has to have seen a job for, to know how its ranks wait as a rule
 CONFIG = "capacity: {lossy_links: \"on\", recovery_interval: 5s}\n"
 JOB = ["--compute", "100ms", "--bytes", "500000B", "--bucket", "500000B"]
 LEAF1, SPINES = "10.255.1.1", "10.255.2."
@@ -89,11 +92,42 @@ def row(cluster, job, kind, found_by):
     check(moved["time_s"] - began_s <= 2 * PROMISED_S, f"{fault}: moved {moved['time_s'] - began_s:.2f} s after it began")
 
 
+def slow_rank():
+    """A job of weft-train; its paths are left alone."""
+    with WeftCluster(hosts_per_leaf=2, spines=2, rate="60Mbit/s") as cluster:
+        job = cluster.start_job("slow", cluster.hosts, 100_000)
+        job.wait_for_step(4)
+        time.sleep(LEARNED_S)
+        name_slow_rank(cluster, job)
+        job.kill()
+
+
+def name_slow_rank(cluster, job):
+    first, began_s = len(job.steps_done()), uptime(cluster)
+    fault = RankSlowed(cluster, job, 1)
+    fault.begin()
+    try:
+        named = wait_until(lambda: decisions(cluster, ["straggler"], began_s), 60, f"{fault} to be named")[0]
+    finally:
+        fault.end()
+    moves = decisions(cluster, ["replan"], began_s)
+    steps = job.steps_done()
+    print(f"{fault}: named after {named['time_s'] - began_s:.2f} s ({named['reason']}); iterations {median_ms(steps[first - 10:first])} before, "
+          f"{median_ms(steps[first + 1:])} then; {len(moves)} moves", flush=True)
+    check(named["reason"].startswith("rank 1 (h2) holds the others up"), named["reason"])
+    check(named["time_s"] - began_s <= 2 * PROMISED_NAME_S, f"{fault}: named {named['time_s'] - began_s:.2f} s after it began")
+    check(not moves, f"{fault}: {moves}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="the name of a fault")
     only = parser.parse_args().only
     require_fabric()
+    if only in ("", "RankSlowed"):
+        slow_rank()
+    if only == "RankSlowed":
+        return
     with WeftCluster(hosts_per_leaf=1, spines=2, rate="60Mbit/s", config=CONFIG) as cluster:
         job = cluster.start_job("a", cluster.hosts, 100_000, "weft-replay", JOB)
         job.wait_for_step(4)

@@ -3,7 +3,6 @@
 Every one is real: processes are killed or stopped, cables taken down and slowed, packets dropped by the switches' or hosts' own kernel,
 file systems filled, clocks set. `area` says what it strikes, so that a test can have two of different areas at once.
 """
-import glob
 import json
 import os
 import re
@@ -12,8 +11,7 @@ import subprocess
 import threading
 import time
 
-from processes import check, descendants, skip
-from weft_cluster import WeftCluster
+from processes import check, descendants
 
 NETWORK, CONTROL, HOST = "network", "control", "host"
 
@@ -293,7 +291,7 @@ class ControllerHangs(ControllerKilled):
 
 
 class ControllersDiskFull(ControllerKilled):
-    """The cluster's state directory must be a file system of its own (FaultyCluster)."""
+    """The cluster's state directory must be a file system of its own (faulty_cluster.py)."""
 
     def begin(self):
         self.filler = os.path.join(self.cluster.processes.path("controller-state"), "filler")
@@ -309,7 +307,7 @@ class ControllersDiskFull(ControllerKilled):
 
 
 class ClockJumps(Fault):
-    """Of an agent, by up to a day either way; FaultyCluster starts it with a clock that can be set."""
+    """Of an agent, by up to a day either way; faulty_cluster.py starts it with a clock that can be set."""
 
     area = HOST
 
@@ -372,50 +370,3 @@ def segment_of(pid):
 # Those that are drawn: of what a host, a cable or the controller may do at any time.
 ALL = [CableDown, CableFlaps, CableSlow, CableLosesPackets, BlackHole, AgentKilled, AgentHangs, PartitionSilent, PartitionReset,
        SecondAgentOfAName, ControllerKilled, ControllerHangs, ControllersDiskFull, ClockJumps, SegmentCorrupted]
-
-
-class FaultyCluster(WeftCluster):
-    """One that can have all of them: the controller's state is on a file system of its own, one agent's clock can be set."""
-
-    def __init__(self, **options):
-        super().__init__(**options)
-        self.jobs = []
-
-    def _start(self):
-        found = glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
-        if not found:
-            skip("fabric", "no faketime (package faketime), with which a clock is set")
-        self.faketime, self.clock = found[0], self.processes.write("clock", "+0\n")
-        state = self.processes.path("controller-state")
-        os.makedirs(state)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", state], check=True)
-        try:
-            super()._start()
-        except BaseException:
-            self._unmount()
-            raise
-
-    def _unmount(self):
-        subprocess.run(["umount", "-l", self.processes.path("controller-state")], check=False)
-
-    def __exit__(self, kind, value, traceback):
-        self._unmount()
-        super().__exit__(kind, value, traceback)
-
-    @property
-    def clock_host(self):
-        return self.hosts[-1]
-
-    def agent_environment(self, name):
-        if name != self.clock_host:
-            return super().agent_environment(name)
-        return {**os.environ, "LD_PRELOAD": self.faketime, "FAKETIME_TIMESTAMP_FILE": self.clock, "FAKETIME_NO_CACHE": "1",
-                "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-
-    def set_clock(self, by_s):
-        self.processes.write("clock", f"{by_s:+d}\n")
-
-    def start_job(self, *args, **options):
-        job = super().start_job(*args, **options)
-        self.jobs.append(job)
-        return job

@@ -16,6 +16,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
 import faults  # noqa: E402
+from faulty_cluster import FaultyCluster  # noqa: E402
 from processes import check, run_test, wait_until  # noqa: E402
 from weft_cluster import require_fabric  # noqa: E402
 
@@ -84,7 +85,7 @@ def main():
     only = options.only.split(",") if options.only else []
     kinds = [kind for kind in faults.ALL if not only or kind.__name__ in only]
     check(kinds and len(kinds) >= len(only), f"--only {options.only}: expected names of {', '.join(kind.__name__ for kind in faults.ALL)}")
-    with faults.FaultyCluster(hosts_per_leaf=2) as cluster:
+    with FaultyCluster(hosts_per_leaf=2) as cluster:
         hosts = {"plain": cluster.hosts[0::2], "boxed": cluster.hosts[1::2]}
         jobs = [cluster.start_job(name, at, MOST_STEPS, arguments=JOB, contained=name == "boxed") for name, at in hosts.items()]
         further(jobs, GUARD_S)

@@ -82,6 +82,12 @@ def row(cluster, job, kind, found_by):
         if kind not in WAITS_FOR_ITS_PATH:
             job.wait_for_step(moved_at + 20, 120)
         moves = len(decisions(cluster, ["replan"], began_s))
+        if kind is BlackHole:
+            shares = moved["reason"].split("->")[-1]
+            check("0 % over" not in shares or "100 % over" in shares, moved["reason"])
+            # Acknowledgements are dropped as well: the lane that sends the other way may be named first.
+            wait_until(lambda: uplinks(cluster)[fault.spine]["available_bps"] < 0.1 * 60e6, 2 * PROMISED_S,
+                       "the silent link to be planned with less")
     finally:
         fault.end()
     job.wait_for_step(len(job.steps_done()) + 2, 120)

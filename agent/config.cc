@@ -79,12 +79,13 @@ Status Load(const YAML::Node& root, const std::string& path, AgentConfig* config
     if (node.IsScalar() && node.Scalar() == "1") return Ok();
     return Fail(Code::kInvalidArgument, fmt::format("\"{}\", expected 1", node.IsScalar() ? node.Scalar() : ""));
   };
-  const auto qos = [&](const YAML::Node& node) -> Status {
-    const std::string word = node.IsScalar() ? node.Scalar() : "";
-    if (word != "report" && word != "apply") return Fail(Code::kInvalidArgument,
-                                                         fmt::format("\"{}\", expected report or apply", word));
-    config->qos_apply = word == "apply";
-    return Ok();
+  const auto one_of = [](const char* no, const char* yes, bool* flag) {
+    return [=](const YAML::Node& node) -> Status {
+      const std::string word = node.IsScalar() ? node.Scalar() : "";
+      if (word != no && word != yes) return Fail(Code::kInvalidArgument, fmt::format("\"{}\", expected {} or {}", word, no, yes));
+      *flag = word == yes;
+      return Ok();
+    };
   };
   const auto tls = [&](const YAML::Node& node) {
     return LoadMap(node, path, {{"certificate", SetText(&config->tls_certificate)},
@@ -109,7 +110,8 @@ Status Load(const YAML::Node& root, const std::string& path, AgentConfig* config
                                             {"report_interval", SetDuration(&config->report_interval)},
                                             {"probe_candidates", SetInteger(&config->probe_candidates)},
                                             {"reprobe_interval", SetDuration(&config->reprobe_interval)},
-                                            {"qos", qos},
+                                            {"qos", one_of("report", "apply", &config->qos_apply)},
+                                            {"silent_lanes", one_of("wait", "move", &config->move_silent_lanes)},
                                             {"quotas", quotas},
                                             {"log_level", SetText(&config->log_level)},
                                             {"tls", tls}}));

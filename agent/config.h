@@ -27,6 +27,7 @@ struct AgentConfig {
   int probe_candidates = 12;             ///< source ports tried per flow; 0: only those in use
   Seconds reprobe_interval{60};          ///< every flow's paths again so often; 0: only at signs that they changed
   bool qos_apply = false;                ///< `qos: apply`: QoS settings may be set on command; else (`report`) they are only read
+  bool move_silent_lanes = true;         ///< `silent_lanes: move`: their bytes are taken from the kernel for the plugin (else `wait`)
   UserLimits quotas;                     ///< of each user of the host
   std::string log_level = "info";        ///< debug, info, warn or error
   std::string tls_certificate;           ///< PEM files, all three or none

@@ -23,6 +23,7 @@ report_interval: 1s
 probe_candidates: 3
 reprobe_interval: 5min
 qos: apply
+silent_lanes: wait
 quotas: {segments: 9, memory_mib: 10, flows: 11, destinations: 12}
 log_level: debug
 tls: {certificate: a.pem, key: b.pem, authority: c.pem, revoked: r.txt, viewer_tokens: v.tokens}
@@ -38,6 +39,7 @@ tls: {certificate: a.pem, key: b.pem, authority: c.pem, revoked: r.txt, viewer_t
   EXPECT_EQ(config.probe_candidates, 3);
   EXPECT_EQ(config.reprobe_interval, Seconds(300));
   EXPECT_TRUE(config.qos_apply);
+  EXPECT_FALSE(config.move_silent_lanes);
   EXPECT_EQ(config.quotas.segments, 9);
   EXPECT_EQ(config.quotas.memory_mib, 10);
   EXPECT_EQ(config.quotas.flows, 11);
@@ -55,6 +57,7 @@ TEST(AgentConfig, BadFilesAreRefusedWithFileAndLine) {
   } kCases[] = {
       {"version: 1\nhots: a\n", "agent.yaml: line 2: key \"hots\" is unknown"},
       {"version: 1\nhost: a\nhost: b\n", "agent.yaml: line 3: key \"host\" is there twice"},
+      {"version: 1\nsilent_lanes: stay\n", "line 2: key \"silent_lanes\": \"stay\", expected wait or move"},
       {"version: 2\n", "line 1: key \"version\": \"2\", expected 1"},
       {"host: a\n", "key \"version\" is missing"},
       {"version: 1\nsample_interval: 100\n", "line 2: key \"sample_interval\""},

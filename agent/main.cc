@@ -79,6 +79,7 @@ void LogEffective(const AgentConfig& config) {
            {"probe_candidates", config.probe_candidates},
            {"reprobe_interval_s", config.reprobe_interval.count()},
            {"qos", config.qos_apply ? "apply" : "report"},
+           {"silent_lanes", config.move_silent_lanes ? "move" : "wait"},
            {"log_level", config.log_level},
            {"tls", config.tls_certificate.empty() ? "off" : "on"}});
 }

@@ -61,6 +61,8 @@ struct Metrics::Families {
                                "Processes whose telemetry segment is mapped").Add({});
   Family<Counter>& rejected = MakeCounter(registry, "weft_agent_segments_rejected_total",
                                           "Peers refused at the socket, by reason");
+  Family<Counter>& silent_lanes = MakeCounter(registry, "weft_agent_silent_lanes_total",
+                                              "Lanes on silent paths whose bytes were asked for, by whether they were taken from the kernel");
   Family<Counter>& requests_refused = MakeCounter(registry, "weft_agent_http_refused_total",
                                                   "Requests and connections of HTTP that were refused, by why");
   Family<Counter>& over_quota = MakeCounter(registry, "weft_agent_over_quota_total",
@@ -121,6 +123,7 @@ Metrics::Metrics(const std::string& version, const std::string& host) : families
       .Add({{"version", version}, {"host", host}})
       .Set(1);
   for (const char* reason : kRejections) f.rejected.Add({{"reason", reason}});
+  for (const char* moved : {"true", "false"}) f.silent_lanes.Add({{"moved", moved}});
   for (const char* why : kHttpRefusals) f.requests_refused.Add({{"why", why}});
   for (const char* what : {"flow", "destination", "number"}) f.over_quota.Add({{"what", what}});
   for (const char* found : {"true", "false"}) f.environment.Add({{"found", found}});
@@ -174,6 +177,7 @@ void Metrics::SetQos(const v1::QosReport& report) {
 }
 
 void Metrics::AddRejectedPeer(const char* label) { families_->rejected.Add({{"reason", label}}).Increment(); }
+void Metrics::AddSilentLane(bool moved) { families_->silent_lanes.Add({{"moved", moved ? "true" : "false"}}).Increment(); }
 void Metrics::AddOverQuota(const char* what, int64_t count) {
   families_->over_quota.Add({{"what", what}}).Increment(static_cast<double>(count));
 }

@@ -40,6 +40,8 @@ class Metrics {
   void SetQos(const v1::QosReport& report);
 
   void AddRejectedPeer(const char* label);
+  /// A process asked for the bytes of a silent lane.
+  void AddSilentLane(bool moved);
   void AddRefusedPolicy();
   /// Of HTTP, by why.
   void AddRefusedRequest(const char* why);

@@ -17,39 +17,13 @@
 #include <optional>
 
 #include "agent/monotonic.h"
+#include "agent/plugin_packets.h"
 #include "common/log.h"
 
 namespace weft::agent {
 namespace {
 
 using abi::MessageType;
-
-constexpr size_t kMostBodyBytes = 512;  // of what peers may send; replies are longer
-constexpr int kMostDescriptors = 8;     // room for more than the one that is asked for, so that none leaks
-
-/// One packet: header and body, with a descriptor if `fd` is not negative.
-Status Send(int socket, MessageType type, const void* body, uint32_t bytes, int fd) {
-  const abi::MessageHeader header{.magic = abi::kSocketMagic,
-                                  .version = abi::kSocketVersion,
-                                  .type = static_cast<uint16_t>(type),
-                                  .body_bytes = bytes};
-  iovec parts[] = {{const_cast<abi::MessageHeader*>(&header), sizeof header}, {const_cast<void*>(body), bytes}};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = 2;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  if (fd >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* const c = CMSG_FIRSTHDR(&message);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
-  }
-  if (::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return Fail(ErrnoError("answer peer", errno));
-  return Ok();
-}
 
 /// The answer to whoever asks for a job's environment; nullopt: there is none.
 Status SendEnvironment(int socket, const std::optional<std::string>& text) {
@@ -58,74 +32,7 @@ Status SendEnvironment(int socket, const std::optional<std::string>& text) {
     reply.found = 1;
     reply.bytes = static_cast<uint32_t>(text->copy(reply.text, sizeof reply.text));
   }
-  return Send(socket, MessageType::kEnvironmentReply, &reply, sizeof reply, -1);
-}
-
-struct Packet {
-  abi::MessageHeader header;
-  char body[kMostBodyBytes];
-};
-
-struct Received {
-  ssize_t bytes = 0;
-  bool truncated = false;
-  std::vector<UniqueFd> fds;
-};
-
-Received ReceivePacket(int socket, Packet* packet) {
-  iovec part{packet, sizeof *packet};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostDescriptors)];
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  Received received;
-  received.bytes = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (received.bytes < 0) return received;
-  received.truncated = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
-  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
-      received.fds.emplace_back(fd);
-    }
-  }
-  return received;
-}
-
-Status CheckPacket(const Packet& packet, const Received& received) {
-  const auto bytes = static_cast<size_t>(received.bytes);
-  if (received.truncated || bytes < sizeof(abi::MessageHeader)) {
-    return Fail(Code::kInvalidArgument, "message is shorter than its header or longer than any known one");
-  }
-  const abi::MessageHeader& header = packet.header;
-  if (header.magic != abi::kSocketMagic) {
-    return Fail(Code::kInvalidArgument,
-                fmt::format("message magic 0x{:08x}, expected 0x{:08x}", header.magic, abi::kSocketMagic));
-  }
-  if (header.version != abi::kSocketVersion) {
-    return Fail(Code::kUnimplemented,
-                fmt::format("socket version {}, this agent speaks {}", header.version, abi::kSocketVersion));
-  }
-  if (header.body_bytes != bytes - sizeof header) {
-    return Fail(Code::kInvalidArgument, fmt::format("message body of {} bytes, the header says {}",
-                                                    bytes - sizeof header, header.body_bytes));
-  }
-  return Ok();
-}
-
-template <typename Body>
-Result<Body> ReadBody(const abi::MessageHeader& header, const char* body, const char* what) {
-  if (header.body_bytes != sizeof(Body)) {
-    return Fail(Code::kInvalidArgument,
-                fmt::format("{} of {} bytes, expected {}", what, header.body_bytes, sizeof(Body)));
-  }
-  Body out;
-  std::memcpy(&out, body, sizeof out);
-  return out;
+  return SendPacket(socket, MessageType::kEnvironmentReply, &reply, sizeof reply, -1);
 }
 
 }  // namespace
@@ -303,7 +210,7 @@ void PluginSocket::Refuse(const Connection& connection, const char* label, const
   handlers_.rejected(label);
   abi::Reject reject{};
   reason.copy(reject.reason, sizeof reject.reason - 1);
-  (void)Send(connection.fd.get(), MessageType::kReject, &reject, sizeof reject, -1);  // it is cut off either way
+  (void)SendPacket(connection.fd.get(), MessageType::kReject, &reject, sizeof reject, -1);  // it is cut off either way
 }
 
 Status PluginSocket::Handle(Connection& connection, const abi::MessageHeader& header, const char* body, UniqueFd fd) {
@@ -320,6 +227,10 @@ Status PluginSocket::Handle(Connection& connection, const abi::MessageHeader& he
     case MessageType::kStrategyRequest: {
       WEFT_ASSIGN_OR_RETURN(const auto request, ReadBody<abi::StrategyRequest>(header, body, "strategy request"));
       return HandleStrategy(connection, request);
+    }
+    case MessageType::kUnsentRequest: {
+      WEFT_ASSIGN_OR_RETURN(const auto request, ReadBody<abi::UnsentRequest>(header, body, "unsent request"));
+      return HandleUnsent(connection, request, std::move(fd));
     }
     default:
       return Fail(Code::kInvalidArgument, fmt::format("message type {} is not for the agent", header.type));
@@ -364,7 +275,7 @@ Status PluginSocket::HandleHello(Connection& connection, const abi::Hello& hello
   WEFT_ASSIGN_OR_RETURN(const UniqueFd policy, handlers_.attach(connection.peer, std::move(map)));
   connection.attached = memory;
   const abi::Policy answer{.segment_version = hello.segment_version};
-  return Send(connection.fd.get(), MessageType::kPolicy, &answer, sizeof answer, policy.get());
+  return SendPacket(connection.fd.get(), MessageType::kPolicy, &answer, sizeof answer, policy.get());
 }
 
 Status PluginSocket::CountQuestion(Connection& connection) const {
@@ -394,6 +305,28 @@ Status PluginSocket::HandleStrategy(Connection& connection, const abi::StrategyR
   std::ranges::replace_if(news.reason, [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
   WEFT_ASSIGN_OR_RETURN(const std::optional<std::string> text, handlers_.strategy(connection.peer, *job, *host, news));
   return SendEnvironment(connection.fd.get(), text);
+}
+
+/// Refusing costs the peer nothing but its lane: it is told, and not cut off.
+Status PluginSocket::HandleUnsent(Connection& connection, const abi::UnsentRequest& request, UniqueFd fd) {
+  if (!connection.attached) return Fail(Code::kInvalidArgument, "unsent request without a segment");
+  if (!fd) return Fail(Code::kInvalidArgument, "unsent request without exactly one descriptor");
+  const uint64_t now = MonotonicNs();
+  const double refilled = static_cast<double>(now - connection.unsent_ns) / 1e9 * limits_.unsent_per_s;
+  connection.unsent_ns = now;
+  connection.unsent_left = std::min<double>(limits_.unsent_at_once, connection.unsent_left + refilled);
+  abi::UnsentReply reply{.token = request.token};
+  Result<UnsentBytes> taken = Fail(Code::kResourceExhausted, fmt::format("more than {} silent lanes per second", limits_.unsent_per_s));
+  if (connection.unsent_left >= 1) {
+    connection.unsent_left -= 1;
+    taken = handlers_.unsent(connection.peer, fd.get());
+  }
+  if (!taken) {
+    taken.error().message().copy(reply.reason, sizeof reply.reason - 1);
+    return SendPacket(connection.fd.get(), MessageType::kUnsentReply, &reply, sizeof reply, -1);
+  }
+  reply.bytes = taken->bytes;
+  return SendPacket(connection.fd.get(), MessageType::kUnsentReply, &reply, sizeof reply, taken->file.get());
 }
 
 }  // namespace weft::agent

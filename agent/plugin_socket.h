@@ -16,6 +16,7 @@
 
 #include "agent/peer_users.h"
 #include "agent/telemetry_map.h"
+#include "agent/unsent_bytes.h"
 #include "common/log_budget.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
@@ -34,6 +35,7 @@ struct PluginLimits {
   size_t connections = 1024;     ///< of all users; more wait outside
   size_t of_user = 512;          ///< of them, of one user; his next is refused
   int questions = 64;            ///< environment requests on one connection
+  double unsent_at_once = 256, unsent_per_s = 64;  ///< lanes whose bytes are taken from the kernel, on one connection
   Seconds idle{10};              ///< for which a connection that has brought no segment may say nothing
 };
 
@@ -57,6 +59,8 @@ struct PluginHandlers {
   /// process that is not the job's.
   std::function<Result<std::optional<std::string>>(const Peer&, const std::string& job, const std::string& host,
                                                    const StrategyNews&)> strategy;
+  /// The bytes of a silent TCP connection of a process that has come with a segment (unsent_bytes.h).
+  std::function<Result<UnsentBytes>(const Peer&, int fd)> unsent;
   /// A peer was refused; `label` says why in a word.
   std::function<void(const char* label)> rejected;
 };
@@ -79,6 +83,8 @@ class PluginSocket {
     std::optional<MemoryId> attached;  // its telemetry
     uint64_t heard_ns = 0;             // when it connected, or said something
     int questions = 0;
+    double unsent_left = 1e9;          // more than ever may be asked at once
+    uint64_t unsent_ns = 0;            // when that was counted
   };
 
   explicit PluginSocket(const PluginLimits& limits) : limits_(limits) {}
@@ -98,6 +104,7 @@ class PluginSocket {
   Status CheckIdentity(const Connection& connection, const TelemetryMap& map) const;
   Status HandleEnvironment(Connection& connection, const abi::EnvironmentRequest& request);
   Status HandleStrategy(Connection& connection, const abi::StrategyRequest& request);
+  Status HandleUnsent(Connection& connection, const abi::UnsentRequest& request, UniqueFd fd);
   /// Counts a question, whose connection may ask so many. Errors: kInvalidArgument past that.
   Status CountQuestion(Connection& connection) const;
   void Close(Connection& connection);

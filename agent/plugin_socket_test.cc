@@ -1,7 +1,6 @@
 #include "agent/plugin_socket.h"
 
 #include <gmock/gmock.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <mutex>
@@ -39,6 +38,13 @@ class PluginSocketTest : public ::testing::Test {
           news_ = news;
           return "WEFT_RESHARD_EPOCH=4\n";
         },
+        .unsent = [this](const Peer&, int fd) -> Result<UnsentBytes> {
+          const std::lock_guard lock(mutex_);
+          ++asked_;
+          struct stat status{};
+          if (::fstat(fd, &status) != 0 || !S_ISSOCK(status.st_mode)) return Fail(Code::kInvalidArgument, "not a TCP socket");
+          return UnsentBytes{UniqueFd(::memfd_create("unsent", MFD_CLOEXEC)), 12};
+        },
         .rejected = [this](const char* label) {
           const std::lock_guard lock(mutex_);
           labels_.push_back(label);
@@ -58,6 +64,7 @@ class PluginSocketTest : public ::testing::Test {
   Peer peer_;
   std::string job_;
   StrategyNews news_;
+  int asked_ = 0;
   std::vector<std::string> labels_;
   std::vector<std::unique_ptr<TelemetryMap>> maps_;
   std::counting_semaphore<> detached_{0};
@@ -103,32 +110,6 @@ TEST_F(PluginSocketTest, ASegmentIsOneProcessesAsLongAsThatRuns) {
   detached_.acquire();
   EXPECT_EQ(Hello(segment).type(), abi::MessageType::kPolicy) << "it connects again";
   EXPECT_EQ(Hello(TestSegment()).type(), abi::MessageType::kPolicy) << "another one is welcome at any time";
-}
-
-TEST(TelemetryMap, ASegmentOfAnotherUserIsRefused) {
-  const TestSegment segment;
-  const auto map = TelemetryMap::Attach(segment.Share(), {::getpid(), ::getuid() + 1});
-  ASSERT_FALSE(map);
-  EXPECT_EQ(map.error().code(), Code::kUnauthenticated);
-  EXPECT_THAT(map.error().message(), HasSubstr("was sent by uid " + std::to_string(::getuid() + 1)));
-}
-
-// The host has no room, which says nothing of what the user has.
-TEST(TelemetryMap, ASegmentThatCannotBeMappedIsNoUsersQuota) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer needs address space of its own";
-#endif
-  const TestSegment segment;
-  UniqueFd fd = segment.Share();
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
-  const rlimit none{.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_AS, &none), 0);
-  const auto map = TelemetryMap::Attach(std::move(fd), {::getpid(), ::getuid()});
-  ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
-  ASSERT_FALSE(map);
-  EXPECT_THAT(map.error().message(), HasSubstr("map telemetry segment"));
-  EXPECT_STREQ(RejectionLabel(map.error().code()), "system");
 }
 
 TEST_F(PluginSocketTest, AProcessOfThePreviousVersionIsAnsweredInItsVersion) {
@@ -268,6 +249,45 @@ TEST_F(PluginSocketTest, AStrategyRequestOfAnotherSizeOrWithoutAJobIsRefused) {
   std::memset(request.job, 'x', sizeof request.job);
   endless.SendMessage(abi::MessageType::kStrategyRequest, request);
   EXPECT_THAT(endless.Receive().reason(), HasSubstr("malformed job or host"));
+}
+
+TEST_F(PluginSocketTest, ASilentLanesBytesComeBackWithItsToken) {
+  const TestSegment segment;
+  TestPeer peer(socket_->path());
+  peer.SendHello("job-1", segment.fd.get());
+  ASSERT_EQ(peer.Receive().type(), abi::MessageType::kPolicy);
+  const UniqueFd lane(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto ask = [&](uint64_t token, int fd) {
+    peer.SendMessage(abi::MessageType::kUnsentRequest, abi::UnsentRequest{token}, fd);
+    TestReply reply = peer.Receive();
+    EXPECT_EQ(reply.type(), abi::MessageType::kUnsentReply) << reply.reason();
+    abi::UnsentReply body{};
+    if (reply.body.size() == sizeof body) std::memcpy(&body, reply.body.data(), sizeof body);
+    EXPECT_EQ(body.token, token);
+    return std::pair(body, bool{reply.fd});
+  };
+  const auto [taken, has_file] = ask(5, lane.get());
+  EXPECT_TRUE(has_file);
+  EXPECT_EQ(taken.bytes, 12u);
+  const auto [refused, no_file] = ask(6, segment.fd.get());
+  EXPECT_FALSE(no_file);
+  EXPECT_STREQ(refused.reason, "not a TCP socket");
+  for (uint64_t token = 0; token < 600; ++token) ask(token, lane.get());
+  const std::lock_guard lock(mutex_);
+  EXPECT_LT(asked_, 550) << "256 at once and 64 a second";
+  EXPECT_GE(asked_, 256);
+}
+
+TEST_F(PluginSocketTest, AnUnsentRequestOfNoProcessOrWithoutALaneIsRefused) {
+  TestPeer stranger(socket_->path());
+  stranger.SendMessage(abi::MessageType::kUnsentRequest, abi::UnsentRequest{1}, 0);
+  EXPECT_THAT(stranger.Receive().reason(), HasSubstr("without a segment"));
+  const TestSegment segment;
+  TestPeer peer(socket_->path());
+  peer.SendHello("job-1", segment.fd.get());
+  ASSERT_EQ(peer.Receive().type(), abi::MessageType::kPolicy);
+  peer.SendMessage(abi::MessageType::kUnsentRequest, abi::UnsentRequest{1});
+  EXPECT_THAT(peer.Receive().reason(), HasSubstr("without exactly one descriptor"));
 }
 
 TEST_F(PluginSocketTest, SocketIsOpenToAllAndGoneAtTheEnd) {

@@ -13,6 +13,7 @@
 #include "netplugin/background.h"
 #include "netplugin/environment.h"
 #include "netplugin/policy/policy.h"
+#include "netplugin/policy/unsent.h"
 #include "netplugin/telemetry/telemetry.h"
 
 namespace weft::net {
@@ -23,6 +24,7 @@ struct Services {
   Telemetry& telemetry;
   PolicyStore& policies;
   Background& background;
+  UnsentBytes* unsent = nullptr;  ///< nullptr: lanes whose path is silent stay there
 };
 
 class Comm;

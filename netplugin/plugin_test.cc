@@ -258,7 +258,7 @@ TEST_P(PluginTest, TwoLanesThatClaimTheSameBytesAreRefused) {
   const auto open_lane = [&](uint16_t lane) {
     Fd fd(socket(AF_INET, SOCK_STREAM, 0));
     EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&storage), length), 0);
-    const LaneHello hello{kHelloMagic, kWireVersion, lane, fields->cookie, 77, 1, 0, {}};
+    const LaneHello hello{kHelloMagic, kWireVersion, lane, fields->cookie, 77, 1, 0, 0, {}};
     EXPECT_EQ(send(fd.get(), &hello, sizeof hello, 0), static_cast<ssize_t>(sizeof hello));
     return fd;
   };

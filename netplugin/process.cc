@@ -57,7 +57,7 @@ Process::Process(int net_version)
       profiler_(observer_, policies_, environment_.profile),
       agent_(environment_, *telemetry_, policies_),
       background_(telemetry_->background()),
-      services_{environment_, *telemetry_, policies_, background_},
+      services_{environment_, *telemetry_, policies_, background_, &agent_},
       connector_(services_),
       rdma_connector_(std::make_unique<rdma::RdmaConnector>(services_)) {
   background_.Add(&agent_);

@@ -6,6 +6,7 @@
 //   plugin -> agent  (closes when the process ends)
 //   hook   -> agent  kEnvironmentRequest            agent -> hook    kEnvironmentReply
 //   rank 0 -> agent  kStrategyRequest               agent -> rank 0  kEnvironmentReply, or kReject
+//   plugin -> agent  kUnsentRequest + TCP fd        agent -> plugin  kUnsentReply (+ fd of the bytes)
 //
 // A plugin whose agent goes away connects again and sends the same telemetry fd: that is how a restarted agent
 // re-adopts running jobs. File descriptors travel as SCM_RIGHTS.
@@ -26,6 +27,8 @@ enum class MessageType : uint16_t {
   kEnvironmentRequest = 4,
   kEnvironmentReply = 5,
   kStrategyRequest = 6,
+  kUnsentRequest = 7,
+  kUnsentReply = 8,
 };
 
 struct MessageHeader {
@@ -79,7 +82,22 @@ struct StrategyRequest {
   char reason[200];  ///< why; NUL-terminated
 };
 
+/// Sent with the descriptor of a connection whose path is silent: the agent is to take off it what was never acknowledged, as only
+/// CAP_NET_ADMIN may.
+struct UnsentRequest {
+  uint64_t token;  ///< comes back with the answer
+};
+
+/// With the descriptor of a memory file that begins with `bytes` bytes: then the connection is closed, without a word to its peer.
+/// Without one: it is as it was.
+struct UnsentReply {
+  uint64_t token;
+  uint64_t bytes;
+  char reason[232];  ///< why not; NUL-terminated
+};
+
 static_assert(sizeof(MessageHeader) == 16 && sizeof(Hello) == 72 && sizeof(Reject) == 248);
 static_assert(sizeof(EnvironmentReply) == 8192 && sizeof(StrategyRequest) == 360);
+static_assert(sizeof(UnsentRequest) == 8 && sizeof(UnsentReply) == 248);
 
 }  // namespace weft::abi

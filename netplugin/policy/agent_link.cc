@@ -13,12 +13,6 @@
 namespace weft::net {
 namespace {
 
-struct HelloMessage {
-  abi::MessageHeader header;
-  abi::Hello body;
-};
-static_assert(sizeof(HelloMessage) == sizeof(abi::MessageHeader) + sizeof(abi::Hello));
-
 /// Takes the descriptors out of a received message: the first is kept, others are closed.
 Fd TakeDescriptor(msghdr* message) {
   Fd first;
@@ -38,8 +32,54 @@ Fd TakeDescriptor(msghdr* message) {
 }  // namespace
 
 void AgentLink::Drop(uint64_t retry_at) {
+  const std::lock_guard lock(questions_mutex_);
   fd_.Reset();
   retry_at_ = retry_at;
+  RefuseQuestions();
+}
+
+/// Nobody will answer them any more.
+void AgentLink::RefuseQuestions() {
+  for (auto& [token, answer] : questions_) {
+    if (!answer) answer.emplace();
+  }
+}
+
+bool AgentLink::Ask(int fd, uint64_t token) {
+  const std::lock_guard lock(questions_mutex_);
+  if (!fd_.valid() || unsent_unknown_ || questions_.size() >= kMostQuestions) return false;
+  const abi::UnsentRequest request{token};
+  if (!SendWithFd(abi::MessageType::kUnsentRequest, &request, sizeof request, fd)) return false;
+  questions_[token] = std::nullopt;
+  return true;
+}
+
+std::optional<UnsentBytes::Answer> AgentLink::Take(uint64_t token) {
+  const std::lock_guard lock(questions_mutex_);
+  const auto found = questions_.find(token);
+  if (found == questions_.end()) return Answer{};
+  if (!found->second) return std::nullopt;
+  std::optional<Answer> answer = std::move(found->second);
+  questions_.erase(found);
+  return answer;
+}
+
+void AgentLink::TakeUnsent(const abi::MessageHeader& header, const char* body, Fd fd) {
+  if (header.body_bytes != sizeof(abi::UnsentReply)) return;
+  abi::UnsentReply reply;
+  std::memcpy(&reply, body, sizeof reply);
+  const std::lock_guard lock(questions_mutex_);
+  const auto found = questions_.find(reply.token);
+  if (found == questions_.end() || found->second) return;
+  if (!fd.valid()) {
+    std::string reason(reply.reason, strnlen(reply.reason, sizeof reply.reason));
+    for (char& c : reason) c = c >= ' ' && c <= '~' ? c : '?';
+    if (reason != last_unsent_reason_) {
+      Log(nccl::kLogWarn, "the agent does not take the bytes of a silent lane from the kernel: %s", reason.c_str());
+    }
+    last_unsent_reason_ = std::move(reason);
+  }
+  found->second.emplace(std::move(fd), reply.bytes);
 }
 
 void AgentLink::Connect(uint64_t now) {
@@ -59,7 +99,10 @@ void AgentLink::Connect(uint64_t now) {
     if (errno != EAGAIN) TellNoAgent(path, errno);  // its queue is full: there is one
     return;
   }
-  fd_ = std::move(fd);
+  {
+    const std::lock_guard lock(questions_mutex_);
+    fd_ = std::move(fd);
+  }
   if (!SendHello()) {
     Drop(now + kRetryNs);
     return;
@@ -93,26 +136,28 @@ void AgentLink::TellPolicy() {
 }
 
 bool AgentLink::SendHello() {
-  HelloMessage hello{};
-  hello.header = {abi::kSocketMagic, abi::kSocketVersion, static_cast<uint16_t>(abi::MessageType::kHello),
-                  sizeof(abi::Hello), 0};
-  hello.body.segment_version = abi::kSegmentVersion;
-  hello.body.rank = environment_.rank;
-  environment_.job_id.copy(hello.body.job, sizeof hello.body.job - 1);
-  iovec part{&hello, sizeof hello};
+  abi::Hello hello{};
+  hello.segment_version = abi::kSegmentVersion;
+  hello.rank = environment_.rank;
+  environment_.job_id.copy(hello.job, sizeof hello.job - 1);
+  return SendWithFd(abi::MessageType::kHello, &hello, sizeof hello, telemetry_.fd());
+}
+
+bool AgentLink::SendWithFd(abi::MessageType type, const void* body, uint32_t bytes, int fd) {
+  abi::MessageHeader header{abi::kSocketMagic, abi::kSocketVersion, static_cast<uint16_t>(type), bytes, 0};
+  iovec parts[] = {{&header, sizeof header}, {const_cast<void*>(body), bytes}};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
   message.msg_control = control;
   message.msg_controllen = sizeof control;
   cmsghdr* rights = CMSG_FIRSTHDR(&message);
   rights->cmsg_level = SOL_SOCKET;
   rights->cmsg_type = SCM_RIGHTS;
   rights->cmsg_len = CMSG_LEN(sizeof(int));
-  const int telemetry_fd = telemetry_.fd();
-  std::memcpy(CMSG_DATA(rights), &telemetry_fd, sizeof telemetry_fd);
-  return sendmsg(fd_.get(), &message, MSG_NOSIGNAL) == sizeof hello;
+  std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+  return sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof header + bytes);
 }
 
 bool AgentLink::Receive(uint64_t now) {
@@ -158,9 +203,16 @@ void AgentLink::Handle(const abi::MessageHeader& header, const char* body, Fd fd
             reason.c_str());
       }
       last_reject_ = reason;
+      {
+        const std::lock_guard lock(questions_mutex_);
+        unsent_unknown_ = unsent_unknown_ || std::ranges::any_of(questions_, [](const auto& question) { return !question.second; });
+      }
       Drop(now + kRetryRefusedNs);
       break;
     }
+    case abi::MessageType::kUnsentReply:
+      TakeUnsent(header, body, std::move(fd));
+      break;
     default:
       break;  // a newer agent may say more than this plugin knows
   }
@@ -191,6 +243,7 @@ void AgentLink::Sweep(const Tick& tick) {
   }
   // A forked child has its parent's segment and connection: they stay the parent's.
   if (telemetry_.process().pid != getpid()) {
+    const std::lock_guard lock(questions_mutex_);
     fd_.Reset();
     return;
   }

@@ -17,62 +17,19 @@
 #include "netplugin/tcp/send_comm.h"
 #include "netplugin/tcp/wire.h"
 #include "netplugin/testing/fuzz.h"
+#include "netplugin/testing/lanes.h"
 #include "netplugin/testing/wire_fixture.h"
 
 namespace weft::net {
 namespace {
 
+using testing::Chunk;
 using testing::FuzzRounds;
+using testing::Lanes;
 using testing::Loopback;
 using testing::Spoil;
 using testing::WireTest;
 using ChunkTest = WireTest;
-
-/// A receiver of which the test holds the sending ends of the lanes.
-class Lanes {
- public:
-  Lanes(const Services& services, std::shared_ptr<Listener> listener) {
-    RecvComm::Setup setup;
-    setup.identity.peer = setup.identity.local = Loopback();
-    setup.identity.flow = 5;
-    setup.lane0 = NewLane(0);
-    setup.listener = std::move(listener);
-    comm_ = std::make_unique<RecvComm>(services, std::move(setup));
-  }
-
-  RecvComm& comm() { return *comm_; }
-  void AddLane(uint32_t index) {
-    Fd end = NewLane(index);
-    ASSERT_TRUE(comm_->AttachLate(index, &end, 0));
-    LaneAck ack{};  // unread, it would make a reset of what closes later
-    ASSERT_EQ(read(ends_[index].get(), &ack, sizeof ack), static_cast<ssize_t>(sizeof ack));
-    EXPECT_EQ(ack.accepted, 1u);
-  }
-  void Send(uint32_t lane, const void* data, size_t bytes) {
-    ASSERT_EQ(write(ends_[lane].get(), data, bytes), static_cast<ssize_t>(bytes));
-  }
-  void Send(uint32_t lane, const ChunkHeader& header, char byte) {
-    Send(lane, &header, sizeof header);
-    const std::vector<char> payload(header.length, byte);
-    Send(lane, payload.data(), payload.size());
-  }
-  void Close(uint32_t lane) { ends_[lane].Reset(); }
-
- private:
-  Fd NewLane(uint32_t index) {
-    int ends[2];
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-    ends_[index].Reset(ends[1]);
-    return Fd(ends[0]);
-  }
-
-  std::array<Fd, abi::kMaxLanes> ends_;
-  std::unique_ptr<RecvComm> comm_;
-};
-
-ChunkHeader Chunk(uint32_t sequence, uint32_t length, uint64_t offset, uint64_t total) {
-  return {kChunkMagic, 0, 0, 0, sequence, length, offset, total, 0, 0};
-}
 
 TEST_F(ChunkTest, AMessageWhosePartWentWithItsLaneFailsTheFlow) {
   Lanes lanes(services_, listener_);

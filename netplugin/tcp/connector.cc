@@ -32,7 +32,7 @@ void TellOtherVersion(const Handle& handle, int own_rank) {
   if (!fd.valid() || (connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 && errno != EINPROGRESS)) return;
   pollfd ready{fd.get(), POLLOUT, 0};
   if (poll(&ready, 1, kTellMs) != 1) return;
-  const LaneHello hello{kHelloMagic, kWireVersion, 0, handle.cookie, RandomBits(), own_rank, 0, {}};
+  const LaneHello hello{kHelloMagic, kWireVersion, 0, handle.cookie, RandomBits(), own_rank, 0, 0, {}};
   [[maybe_unused]] const ssize_t sent = send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL);
 }
 
@@ -141,7 +141,7 @@ int Connector::Finish(Fd fd, const Handle& handle, const Options& options, std::
   getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
   const uint64_t flow = RandomBits();
   const int rank = services_.environment.rank;
-  const LaneHello hello{kHelloMagic, kWireVersion, 0, handle.cookie, flow, rank, options.traffic_class, {}};
+  const LaneHello hello{kHelloMagic, kWireVersion, 0, handle.cookie, flow, rank, options.traffic_class, 0, {}};
   // The buffer of a new connection is empty: it takes 32 bytes at once or something is wrong.
   if (error == 0 && send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) error = errno;
   if (error != 0) {

@@ -108,7 +108,7 @@ bool Listener::ReadHello(Arrival* arrival, uint64_t now) {
     return true;
   }
   arrival->deadline = now + kPatienceNs;
-  if (hello.lane == 0 && !flows_.contains(hello.flow)) {
+  if (hello.lane == 0 && (hello.flags & kHelloContinues) == 0 && !flows_.contains(hello.flow)) {
     new_flows_.push_back(std::make_unique<Arrival>(std::move(*arrival)));
   } else {
     lanes_.push_back(std::move(*arrival));
@@ -119,8 +119,12 @@ bool Listener::ReadHello(Arrival* arrival, uint64_t now) {
 bool Listener::AttachLane(Arrival* arrival, uint64_t now) {
   const LaneHello& hello = arrival->hello;
   const auto flow = flows_.find(hello.flow);
-  if (flow != flows_.end() && flow->second->AttachLate(hello.lane, &arrival->fd, hello.tos)) return true;
-  if (now <= arrival->deadline) return false;
+  const bool continues = (hello.flags & kHelloContinues) != 0;
+  if (flow != flows_.end() && (continues ? flow->second->Offer(hello.lane, &arrival->fd)
+                                         : flow->second->AttachLate(hello.lane, &arrival->fd, hello.tos))) {
+    return true;
+  }
+  if (!continues && now <= arrival->deadline) return false;
   const LaneAck refused{kAckMagic, 0};
   send(arrival->fd.get(), &refused, sizeof refused, MSG_NOSIGNAL | MSG_DONTWAIT);
   return true;

@@ -90,7 +90,8 @@ void RecvComm::AddTo(PollList* fds) {
   uint32_t left = error_ == nccl::kSuccess ? open_.load(std::memory_order_acquire) : 0;
   for (; left != 0; left &= left - 1) {
     Lane& lane = lanes_[static_cast<size_t>(std::countr_zero(left))];
-    if (HoldsAnother(lane)) continue;
+    if (lane.next.valid()) fds->Add(lane.next.get(), POLLIN);
+    if (HoldsAnother(lane) || lane.broken) continue;
     // Of a payload not every segment: the rest, or enough that a wake-up pays.
     const int least = lane.in_payload ? static_cast<int>(std::clamp<uint64_t>(lane.left, 1, kLeastAwaited)) : 1;
     if (least != lane.least_awaited &&
@@ -101,6 +102,7 @@ void RecvComm::AddTo(PollList* fds) {
 }
 
 void RecvComm::Progress() {
+  if (const uint32_t moving = offered_.load(std::memory_order_acquire) | following_; moving != 0) [[unlikely]] FollowMoves(moving);
   const uint32_t open = open_.load(std::memory_order_acquire);
   const uint32_t readable = ReadableLanes(open);
   if (matcher_) [[unlikely]] matcher_->Notify((open & 1) ? lanes_[0].fd : -1);
@@ -167,7 +169,7 @@ uint64_t RecvComm::Pump(Lane& lane, bool readable) {
       if (parsed == Parsed::kStop) break;
       if (parsed == Parsed::kChunkDone) continue;
     }
-    if (!readable) {
+    if (!readable || lane.broken) {
       NoteEmpty(lane);
       break;
     }
@@ -337,6 +339,7 @@ ssize_t RecvComm::Receive(Lane& lane, iovec* parts, size_t count) {
 }
 
 RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
+  if (lane.skip > 0) [[unlikely]] return Skip(lane);
   if (lane.begin > 0) {
     std::memmove(lane.stage.get(), &lane.stage[lane.begin], lane.end - lane.begin);
     lane.end -= lane.begin;
@@ -356,27 +359,12 @@ RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
   parts[count++] = {&lane.stage[lane.end], asked};
   if (count == 2) asked += lane.left;
   const ssize_t got = Receive(lane, parts, count);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-    if (errno == EAGAIN) NoteEmpty(lane);
-    return ReadResult::kStop;
-  }
-  // A sender that closes before it has read the acknowledgement of a late lane resets that lane, which carried nothing.
-  const bool unused = got < 0 && errno == ECONNRESET &&
-                      recorder_.lane(Index(lane)).bytes.load(std::memory_order_relaxed) == 0;
-  if (got < 0 && !unused) {
-    Fail(nccl::kRemoteError, std::strerror(errno));
-    return ReadResult::kStop;
-  }
-  if (got <= 0) {
-    if (lane.in_payload || lane.end > 0) Fail(nccl::kRemoteError, "the peer closed the connection within a message");
-    lane_lost_ = lane_lost_ || !unused;  // no last chunk said that it was given up
-    CloseLane(lane);
-    return ReadResult::kStop;
-  }
+  if (got <= 0) [[unlikely]] return ReadFailed(lane, got);
   const auto bytes = static_cast<uint64_t>(got);
   const bool drained = bytes < asked;
   if (lane.stamped) NoteRead(lane, bytes, drained);
   Bump(recorder_.lane(Index(lane)).bytes, bytes);
+  lane.taken += bytes;
   const uint64_t payload = lane.in_payload ? std::min(bytes, lane.left) : 0;
   if (in_order) [[unlikely]] {  // nothing else is staged within a payload
     CopyInOrder(lane.to, lane.stage.get(), payload);

@@ -58,6 +58,8 @@ class RecvComm final : public Comm, public BackgroundTask {
   /// Takes over a late lane and acknowledges it; false if lane `index` is still in use. Threads: any but the data
   /// thread.
   bool AttachLate(uint32_t index, Fd* fd, uint8_t tos);
+  /// A connection that is to take over lane `index`, whose own is silent; acknowledged. False if there is no such lane. Threads: as above.
+  bool Offer(uint32_t index, Fd* fd);
 
   void Sweep(const Tick& tick) override;
 
@@ -77,7 +79,8 @@ class RecvComm final : public Comm, public BackgroundTask {
   static constexpr uint64_t kLeastWindow = 32768;  // that a sender has for sure, until the kernel was asked
 
   struct Lane {
-    int fd = -1;       // set before its bit in open_, closed by the data thread under lanes_mutex_
+    int fd = -1;       // set before its bit in open_, closed and replaced by the data thread under lanes_mutex_
+    Fd offered;        // the newest connection that is to take it over, until the data thread looks; under lanes_mutex_
     uint16_t port = 0;
     uint8_t tos = 0;
     uint32_t begin = 0, end = 0;  // of what the stage holds
@@ -98,6 +101,13 @@ class RecvComm final : public Comm, public BackgroundTask {
     bool ended = false;          // nothing was behind them
     uint64_t unread = 0;         // bytes that have come while there was always something to be read
     ArrivalMeter meter;
+    // On its way to another connection (recv_move.cc):
+    uint64_t taken = 0;         // bytes of the stream that were read, over all its connections
+    Fd next;
+    LaneResume resume{};
+    uint32_t resume_bytes = 0;  // of it that have come
+    bool broken = false;        // nothing more comes over the old one
+    uint64_t skip = 0;          // bytes of the new one that had come over the old one
   };
 
   // kStop: nothing to do with this lane now, or it is not ours any more.
@@ -126,6 +136,15 @@ class RecvComm final : public Comm, public BackgroundTask {
   // kDrained: a further read would find nothing. kStop: there was nothing, or the lane is not ours any more.
   enum class ReadResult { kMore, kDrained, kStop };
   ReadResult Read(Lane& lane, uint64_t* moved);
+  ReadResult ReadFailed(Lane& lane, ssize_t got);
+
+  // recv_move.cc: data thread.
+  void FollowMoves(uint32_t lanes);
+  void FollowMove(Lane& lane);
+  bool ReadResume(Lane& lane);
+  void DropNext(Lane& lane);
+  void SwitchTo(Lane& lane);
+  ReadResult Skip(Lane& lane);
   void CloseLane(Lane& lane);
   void Fail(int code, const char* what);
 
@@ -149,6 +168,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   std::array<Lane, abi::kMaxLanes> lanes_;
   // Bit i: lane i belongs to the data thread. Set with release by Attach(), cleared by the data thread.
   std::atomic<uint32_t> open_{0};
+  std::atomic<uint32_t> offered_{0};  // bit i: lane i has an offered connection; release by Offer()
 
   // Data thread.
   std::array<RecvRequest, nccl::kMaxRequests> requests_;
@@ -156,6 +176,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   int64_t tag_ = kNoTag;  // of all receives so far; kNoTag: there was none, or tags decide
   std::unique_ptr<TagMatcher> matcher_;
   uint32_t pending_ = 0;  // posted and not complete
+  uint32_t following_ = 0;  // bit i: lane i has a next connection
   bool awaits_ = false;        // lanes have had SO_RCVLOWAT set, by which epoll says less than there is
   std::atomic<uint64_t> window_{kLeastWindow};  // that the senders of all lanes have for sure; by the background thread
   bool lane_lost_ = false;  // one was closed without its last chunk: all are, or what it carried may be missing

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "netplugin/tcp/recv_comm.h"
 #include "netplugin/tcp/tcp_info.h"
@@ -63,8 +64,35 @@ void RecvComm::CloseLane(Lane& lane) {
   const std::lock_guard lock(lanes_mutex_);
   recorder_.lane(Index(lane)).state.store(static_cast<uint32_t>(abi::LaneState::kNone), std::memory_order_relaxed);
   open_.fetch_and(~(1u << Index(lane)), std::memory_order_relaxed);
+  offered_.fetch_and(~(1u << Index(lane)), std::memory_order_relaxed);
+  following_ &= ~(1u << Index(lane));
+  lane.offered.Reset();
+  lane.next.Reset();
   Fd(lane.fd).Reset();  // leaves the epoll set too
   lane.fd = -1;         // from here on the index may be attached again
+}
+
+/// Nothing was read: there is nothing now, or the connection has ended.
+RecvComm::ReadResult RecvComm::ReadFailed(Lane& lane, ssize_t got) {
+  const int error = errno;
+  if (got < 0 && (error == EAGAIN || error == EINTR)) {
+    if (error == EAGAIN) NoteEmpty(lane);
+    return ReadResult::kStop;
+  }
+  if (lane.next.valid() || (offered_.load(std::memory_order_acquire) >> Index(lane) & 1) != 0) {
+    lane.broken = true;  // its other end is gone, it goes on over another connection
+    return ReadResult::kStop;
+  }
+  // A sender that closes before it has read the acknowledgement of a late lane resets that lane, which carried nothing.
+  const bool unused = got < 0 && error == ECONNRESET && lane.taken == 0;
+  if (got < 0 && !unused) {
+    Fail(nccl::kRemoteError, std::strerror(error));
+    return ReadResult::kStop;
+  }
+  if (lane.in_payload || lane.end > 0 || lane.skip > 0) Fail(nccl::kRemoteError, "the peer closed the connection within a message");
+  lane_lost_ = lane_lost_ || !unused;  // no last chunk said that it was given up
+  CloseLane(lane);
+  return ReadResult::kStop;
 }
 
 void RecvComm::Sweep(const Tick& tick) {

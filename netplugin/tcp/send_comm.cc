@@ -23,6 +23,7 @@ SendComm::SendComm(const Services& services, Setup setup)
       recorder_(services.telemetry.Open(setup.identity)),
       tos_(default_tos_) {
   for (SendRequest& request : requests_) request.comm = this;
+  for (Lane& lane : lanes_) lane.telemetry = &recorder_.lane(Index(lane));
   Lane& lane = lanes_[0];
   lane.fd = setup.lane0.Release();
   lane.port = local_.port;
@@ -39,6 +40,7 @@ SendComm::SendComm(const Services& services, Setup setup)
 
 SendComm::~SendComm() {
   services_.background.Remove(this);
+  FinishMoves();
   services_.policies.RemoveReader(&generation_in_use_);
   if (tags_ && error_ == nccl::kSuccess && lanes_[0].state.load(std::memory_order_acquire) == abi::LaneState::kActive) {
     services_.background.Linger(Fd(std::exchange(lanes_[0].fd, -1)));  // the receiver may still tell what it posts
@@ -73,9 +75,10 @@ int SendComm::Send(const void* data, uint64_t size, int32_t tag, Request** reque
 }
 
 void SendComm::AddTo(PollList* fds) {
-  for (uint32_t left = error_ == nccl::kSuccess ? queued_lanes_ : 0; left != 0; left &= left - 1) {
+  for (uint32_t left = error_ == nccl::kSuccess ? queued_lanes_ & ~Enter() : 0; left != 0; left &= left - 1) {
     fds->Add(lanes_[static_cast<size_t>(std::countr_zero(left))].fd, POLLOUT);
   }
+  Leave();
   // All queues are empty and more is to be dealt: at once.
   const bool dealt = deal_ == next_ || gate_.armed() || error_ != nccl::kSuccess;
   if (queued_lanes_ == 0 && !dealt && weighted_count_ > 0) fds->Add(lanes_[weighted_[0]].fd, POLLOUT);
@@ -99,16 +102,21 @@ void SendComm::Progress() {
   const PolicyMapping* mapping = services_.policies.current();
   const uint64_t epoch = mapping->table().epoch.load(std::memory_order_acquire);
   const uint32_t attention = attention_.load(std::memory_order_acquire);
-  if (epoch != seen_epoch_ || mapping->generation() != seen_generation_ || attention != seen_attention_) {
+  if (epoch != seen_epoch_ || mapping != seen_mapping_ || attention != seen_attention_) {
     ApplyPolicy(*mapping, epoch, attention);
   }
   if (!gate_.armed() || GateOpens(*mapping)) Deal();
   uint64_t moved = 0;
   bool stuck = false;
-  for (uint32_t left = queued_lanes_; left != 0; left &= left - 1) {
-    Lane& lane = lanes_[std::countr_zero(left)];
-    moved += Flush(lane);
-    stuck = stuck || lane.queued > 0;
+  if (queued_lanes_ != 0) {
+    uint32_t left = queued_lanes_ & ~Enter();
+    stuck = left != queued_lanes_;
+    for (; left != 0; left &= left - 1) {
+      Lane& lane = lanes_[std::countr_zero(left)];
+      moved += Flush(lane);
+      stuck = stuck || lane.queued > 0;
+    }
+    Leave();
   }
   if (moved > 0) {
     const uint64_t now = NowNs();
@@ -236,6 +244,13 @@ ssize_t SendComm::Write(Lane& lane) {
   return sendmsg(lane.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+/// The lanes whose connections the data thread must keep off; it may use the others until Leave(). Each of the two threads says what it wants
+/// before it looks at what the other one does: sequentially consistent, or both could go on.
+uint32_t SendComm::Enter() {
+  inside_.store(true, std::memory_order_seq_cst);
+  return parked_.load(std::memory_order_seq_cst);
+}
+
 uint64_t SendComm::Flush(Lane& lane) {
   const ssize_t sent = Write(lane);
   if (sent < 0) {
@@ -254,7 +269,8 @@ uint64_t SendComm::Flush(Lane& lane) {
 
 /// Takes what the kernel accepted off the lane's queue.
 void SendComm::Sent(Lane& lane, uint64_t bytes) {
-  Bump(recorder_.lane(Index(lane)).bytes, bytes);
+  Bump(lane.telemetry->bytes, bytes);
+  lane.written += bytes;
   lane.head_sent += bytes;
   while (lane.queued > 0) {
     Chunk& chunk = lane.queue[lane.head];

@@ -3,12 +3,14 @@
 //
 // Who may touch what: a lane's `state` is the hand-over. kNone and kFailed: background thread. kConnecting: background
 // thread. kActive: `fd` belongs to the data thread for sending and closing; the background thread uses it for socket
-// options under lanes_mutex_, which the data thread takes only to close a lane.
+// options under lanes_mutex_, which the data thread takes only to close a lane. Where its path is silent the background thread
+// parks the lane (Enter()), takes what the kernel still has of it and gives it another connection.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -56,6 +58,12 @@ class SendComm final : public Comm, public BackgroundTask {
   static constexpr uint32_t kCutBytes = 128;           // messages are cut at multiples of it
   static constexpr uint32_t kLeastPart = 8192;          // of a message that several lanes carry
   static constexpr uint64_t kOpenTimeoutNs = 5'000'000'000;
+  // A lane is moved when nothing has answered for so long, two retransmissions among it. A new connection over another silent path is
+  // given up sooner than that: its port decides.
+  static constexpr uint64_t kMoveAfterNs = 1'000'000'000;
+  static constexpr uint64_t kMoveOpenNs = 300'000'000;
+  static constexpr uint64_t kLongestMovePauseNs = 10'000'000'000;
+  static constexpr int kLastMovesMs = 5000;  // at the end of the flow
 
   struct SendRequest : Request {
     const char* data = nullptr;
@@ -73,23 +81,50 @@ class SendComm final : public Comm, public BackgroundTask {
     bool counted = false;  // the kernel has all that the receiver waits for
   };
 
-  struct Lane {
-    std::atomic<abi::LaneState> state{abi::LaneState::kNone};
-    std::atomic<bool> retire{false};  // background asks the data thread to close it
-    int fd = -1;
-    uint16_t port = 0;
-
-    // Background thread.
+  // A connection until the receiver has taken it.
+  struct Opening {
     bool hello_sent = false;
     uint32_t ack_bytes = 0;
     LaneAck ack{};
     uint64_t deadline = 0;
+  };
+  enum class Opened { kNotYet, kYes, kFailed };
+
+  // Of a lane from one connection to another (send_move.cc).
+  struct Move {
+    enum class Step { kOpen, kPark, kAsk, kSend };
+    Step step = Step::kOpen;
+    Fd fd;  // the new connection
+    Opening opening;
+    uint64_t token = 0;
+    Fd file;  // what the old one still had; from then on that is gone
+    uint64_t bytes = 0, sent = 0;
+    LaneResume resume{};
+    uint32_t resume_sent = 0;
+    uint64_t silent_ns = 0;
+  };
+
+  struct Lane {
+    std::atomic<abi::LaneState> state{abi::LaneState::kNone};
+    std::atomic<bool> retire{false};  // background asks the data thread to close it
+    abi::LaneTelemetry* telemetry = nullptr;
+    int fd = -1;
+    uint16_t port = 0;
+
+    // Background thread.
+    Opening opening;
+    std::unique_ptr<Move> move;
+    uint64_t move_at_ns = 0, move_pause_ns = 0;
     uint64_t failed_epoch = 0;
     uint16_t logged_port = 0;
     uint8_t tos = 0;
     uint64_t pacing_bps = 0;
     TcpMoment moment;      // newest sample
     uint64_t answered_ns = 0;  // when it last had nothing in flight or heard of the peer
+
+    // The data thread's between Enter() and Leave(), the background thread's while the lane is parked.
+    uint64_t written = 0;  // bytes of the stream that the kernel was given
+    uint32_t moves = 0;
 
     // Data thread.
     uint32_t weight = 0;
@@ -106,6 +141,7 @@ class SendComm final : public Comm, public BackgroundTask {
     TagCounts sent, posted;
     bool limited = false;  // by `posted`
     uint32_t filled = 0;   // bytes of `notices`
+    uint32_t moves = 0;    // of lane 0, when it was last read
     std::array<PostedNotice, 32> notices{};
   };
 
@@ -116,6 +152,8 @@ class SendComm final : public Comm, public BackgroundTask {
   void Deal();
   Lane* NextLane();
   void Push(Lane& lane, const Chunk& chunk);
+  uint32_t Enter();
+  void Leave() { inside_.store(false, std::memory_order_release); }
   uint64_t Flush(Lane& lane);
   ssize_t Write(Lane& lane);
   void StampChunks(Lane& lane);
@@ -141,9 +179,25 @@ class SendComm final : public Comm, public BackgroundTask {
   Lane* FindSlot();
   void BeginLane(Lane& lane, uint16_t port, uint64_t now);
   void DriveLane(Lane& lane, uint64_t now);
+  Fd Connect(uint16_t port, uint8_t tos, const char** what);
+  Opened DriveOpening(int fd, Opening& opening, const LaneHello& hello, uint64_t now, const char** what, int* error);
+  LaneHello Hello(const Lane& lane, uint8_t flags) const;
   void FailLane(Lane& lane, const char* what, int error);
   void MarkAndPace(uint64_t now);
   void SetLaneState(Lane& lane, abi::LaneState state);
+
+  // send_move.cc: background thread, and at the end the one that destroys the flow.
+  void WatchSilence(Lane& lane, uint64_t silent_ns, uint64_t now);
+  void DriveMove(Lane& lane, uint64_t now);
+  void OpenMove(Lane& lane, uint64_t now);
+  void TakeBytes(Lane& lane, uint64_t now);
+  void SendBytes(Lane& lane, uint64_t now);
+  void EndMove(Lane& lane);
+  void GiveUpMove(Lane& lane, const char* why, uint64_t now);
+  void FinishMoves();
+  bool Parked(const Lane& lane) const { return (parked_.load(std::memory_order_relaxed) >> Index(lane) & 1) != 0; }
+  void Unpark(const Lane& lane) { parked_.fetch_and(~(1u << Index(lane)), std::memory_order_seq_cst); }
+
   uint32_t Index(const Lane& lane) const { return static_cast<uint32_t>(&lane - lanes_.data()); }
 
   const Services services_;
@@ -159,6 +213,8 @@ class SendComm final : public Comm, public BackgroundTask {
   std::array<Lane, abi::kMaxLanes> lanes_;
   // Bumped (release) by the background thread when a lane changed, so that the data thread looks at all of them.
   std::atomic<uint32_t> attention_{0};
+  std::atomic<uint32_t> parked_{0};     // bit i: the data thread must keep off the connection of lane i
+  std::atomic<bool> inside_{false};     // the data thread uses those of the others
   std::atomic<uint8_t> tos_;  // relaxed: a hint for the receiver's acknowledgements
   std::atomic<bool> noticed_{false};  // by the background thread: notices have come
   std::atomic<bool> tagged_{false};   // by the data thread: tags_ is there; relaxed, a lane is given up later or not
@@ -176,7 +232,8 @@ class SendComm final : public Comm, public BackgroundTask {
   uint32_t queued_lanes_ = 0;  // bit i: lane i has chunks queued
   std::array<SendRequest*, nccl::kMaxRequests> finished_{};
   uint32_t finished_count_ = 0;
-  uint64_t seen_epoch_ = 0, seen_generation_ = 0;
+  uint64_t seen_epoch_ = 0;
+  const PolicyMapping* seen_mapping_ = nullptr;
   uint32_t seen_attention_ = 0;
   abi::FlowPolicy applied_{};  // the entry whose weights are in force; no lanes: none yet
   bool applied_listed_ = false;  // the newest table names it: its lease can be renewed

@@ -24,12 +24,13 @@ void SendComm::Sweep(const Tick& tick) {
   if (entry_.present()) OpenMissing(tick.now);
   for (Lane& lane : lanes_) {
     if (lane.state.load(std::memory_order_relaxed) == LaneState::kConnecting) DriveLane(lane, tick.now);
+    if (lane.move) DriveMove(lane, tick.now);
   }
   MarkAndPace(tick.now);
   if (!tick.sample) return;
   uint64_t busy_us = 0, draining_ns = 0;  // lanes are busy at the same time: the busiest one speaks for the flow
   for (Lane& lane : lanes_) {
-    if (lane.state.load(std::memory_order_acquire) != LaneState::kActive) continue;
+    if (lane.state.load(std::memory_order_acquire) != LaneState::kActive || Parked(lane)) continue;
     abi::LaneTelemetry* telemetry = &recorder_.lane(Index(lane));
     const TcpMoment moment = SampleTcpInfo(lane.fd, listener_.family, abi::Direction::kSend, tick.now, telemetry);
     // A lane that was opened anew counts from zero again.
@@ -39,7 +40,8 @@ void SendComm::Sweep(const Tick& tick) {
     const bool shut = 2000 * (moment.shut_us - std::min(moment.shut_us, lane.moment.shut_us)) > tick.now - lane.moment.time_ns;
     if (!shut) draining_ns = std::max(draining_ns, moment.draining_ns);
     lane.moment = moment;
-    const uint64_t silent_ms = UnansweredFor(moment, &lane.answered_ns) / 1'000'000;
+    const uint64_t silent_ns = UnansweredFor(moment, &lane.answered_ns), silent_ms = silent_ns / 1'000'000;
+    WatchSilence(lane, silent_ns, tick.now);
     recorder_.slot().silent_ms[Index(lane)].store(static_cast<uint32_t>(std::min<uint64_t>(silent_ms, UINT32_MAX)), std::memory_order_relaxed);
     // Told from the kernel's count, as the socket is the data thread's to read. The end of a stream counts as one byte.
     if (Index(lane) == 0 && moment.received_bytes >= sizeof(PostedNotice) && !noticed_.exchange(true)) {
@@ -62,9 +64,14 @@ uint64_t SendComm::SilentNs() const {
 }
 
 void SendComm::Watch(std::vector<pollfd>* fds) {
+  const auto watch = [fds](int fd, const Opening& opening) {
+    fds->push_back({fd, static_cast<short>(opening.hello_sent ? POLLIN : POLLOUT), 0});
+  };
   for (const Lane& lane : lanes_) {
-    if (lane.state.load(std::memory_order_relaxed) != LaneState::kConnecting) continue;
-    fds->push_back({lane.fd, static_cast<short>(lane.hello_sent ? POLLIN : POLLOUT), 0});
+    if (lane.state.load(std::memory_order_relaxed) == LaneState::kConnecting) watch(lane.fd, lane.opening);
+    if (!lane.move) continue;
+    if (lane.move->step == Move::Step::kOpen) watch(lane.move->fd.get(), lane.move->opening);
+    if (lane.move->step == Move::Step::kSend) fds->push_back({lane.move->fd.get(), POLLOUT, 0});
   }
 }
 
@@ -107,59 +114,91 @@ SendComm::Lane* SendComm::FindSlot() {
 
 void SendComm::BeginLane(Lane& lane, uint16_t port, uint64_t now) {
   lane.port = port;
-  lane.hello_sent = false;
-  lane.ack_bytes = 0;
-  lane.deadline = now + kOpenTimeoutNs;
+  lane.opening = {};
+  lane.opening.deadline = now + kOpenTimeoutNs;
   lane.tos = tos_.load(std::memory_order_relaxed);
   lane.pacing_bps = 0;
   lane.moment = {};
   lane.answered_ns = 0;
+  lane.written = 0;
+  lane.move_at_ns = lane.move_pause_ns = 0;
   recorder_.slot().silent_ms[Index(lane)].store(0, std::memory_order_relaxed);
   recorder_.lane(Index(lane)).bytes.store(0, std::memory_order_relaxed);  // nobody sends on it now
-  Fd fd = OpenTcp(listener_.family);
-  if (!fd.valid()) return FailLane(lane, "socket", errno);
+  const char* what = "";
+  Fd fd = Connect(port, lane.tos, &what);
+  if (!fd.valid()) return FailLane(lane, what, errno);
   lane.fd = fd.Release();
+  SetLaneState(lane, LaneState::kConnecting);
+}
+
+/// A connection to the peer that is under way, from `port` (0: any). Invalid, with errno and `what` failed.
+Fd SendComm::Connect(uint16_t port, uint8_t tos, const char** what) {
+  *what = "socket";
+  Fd fd = OpenTcp(listener_.family);
+  if (!fd.valid()) return fd;
   const int on = 1;
-  setsockopt(lane.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  SetTrafficClass(lane.fd, listener_.family, lane.tos);  // before connect: the SYN is marked too
-  SetUnsentLimit(lane.fd, services_.environment.unsent_bytes);
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  SetTrafficClass(fd.get(), listener_.family, tos);  // before connect: the SYN is marked too
+  SetUnsentLimit(fd.get(), services_.environment.unsent_bytes);
   Address source = local_;
   source.port = port;
   sockaddr_storage storage;
   socklen_t length = source.ToSockaddr(&storage);
-  if (bind(lane.fd, reinterpret_cast<sockaddr*>(&storage), length) != 0) return FailLane(lane, "bind", errno);
-  length = listener_.ToSockaddr(&storage);
-  if (connect(lane.fd, reinterpret_cast<sockaddr*>(&storage), length) != 0 && errno != EINPROGRESS) {
-    return FailLane(lane, "connect", errno);
+  *what = "bind";
+  int failed = bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 ? errno : 0;
+  if (failed == 0) {
+    *what = "connect";
+    length = listener_.ToSockaddr(&storage);
+    if (connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 && errno != EINPROGRESS) failed = errno;
   }
-  SetLaneState(lane, LaneState::kConnecting);
+  if (failed == 0) return fd;
+  fd.Reset();
+  errno = failed;
+  return fd;
+}
+
+LaneHello SendComm::Hello(const Lane& lane, uint8_t flags) const {
+  return {kHelloMagic, kWireVersion, static_cast<uint16_t>(Index(lane)), cookie_, flow_, rank_, lane.tos, flags, {}};
 }
 
 void SendComm::DriveLane(Lane& lane, uint64_t now) {
-  if (now > lane.deadline) return FailLane(lane, "open", ETIMEDOUT);
-  if (!lane.hello_sent) {
-    pollfd ready{lane.fd, POLLOUT, 0};
-    if (poll(&ready, 1, 0) <= 0) return;
-    int error = 0;
-    socklen_t length = sizeof error;
-    getsockopt(lane.fd, SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0) return FailLane(lane, "connect", error);
-    const LaneHello hello{kHelloMagic, kWireVersion, static_cast<uint16_t>(Index(lane)), cookie_, flow_, rank_,
-                          lane.tos, {}};
-    // The buffer of a new connection is empty: it takes 32 bytes at once or something is wrong.
-    if (send(lane.fd, &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) return FailLane(lane, "hello", errno);
-    lane.hello_sent = true;
-    return;
-  }
-  const ssize_t got = recv(lane.fd, reinterpret_cast<char*>(&lane.ack) + lane.ack_bytes,
-                           sizeof lane.ack - lane.ack_bytes, MSG_DONTWAIT);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got <= 0) return FailLane(lane, "hello", got == 0 ? ECONNRESET : errno);
-  lane.ack_bytes += static_cast<uint32_t>(got);
-  if (lane.ack_bytes < sizeof lane.ack) return;
-  if (lane.ack.magic != kAckMagic || lane.ack.accepted == 0) return FailLane(lane, "hello", ECONNREFUSED);
+  const char* what = "";
+  int error = 0;
+  const Opened opened = DriveOpening(lane.fd, lane.opening, Hello(lane, 0), now, &what, &error);
+  if (opened == Opened::kFailed) return FailLane(lane, what, error);
+  if (opened == Opened::kNotYet) return;
   SetLaneState(lane, LaneState::kActive);
   attention_.fetch_add(1, std::memory_order_release);
+}
+
+/// One step of a connection that Connect() began, until the receiver has said that it has it. kFailed: with `what` and `error`.
+SendComm::Opened SendComm::DriveOpening(int fd, Opening& opening, const LaneHello& hello, uint64_t now, const char** what, int* error) {
+  const auto fail = [&](const char* step, int code) {
+    *what = step;
+    *error = code;
+    return Opened::kFailed;
+  };
+  if (now > opening.deadline) return fail("open", ETIMEDOUT);
+  if (!opening.hello_sent) {
+    pollfd ready{fd, POLLOUT, 0};
+    if (poll(&ready, 1, 0) <= 0) return Opened::kNotYet;
+    int code = 0;
+    socklen_t length = sizeof code;
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &length);
+    if (code != 0) return fail("connect", code);
+    // The buffer of a new connection is empty: it takes 32 bytes at once or something is wrong.
+    if (send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) return fail("hello", errno);
+    opening.hello_sent = true;
+    return Opened::kNotYet;
+  }
+  const ssize_t got = recv(fd, reinterpret_cast<char*>(&opening.ack) + opening.ack_bytes, sizeof opening.ack - opening.ack_bytes,
+                           MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Opened::kNotYet;
+  if (got <= 0) return fail("hello", got == 0 ? ECONNRESET : errno);
+  opening.ack_bytes += static_cast<uint32_t>(got);
+  if (opening.ack_bytes < sizeof opening.ack) return Opened::kNotYet;
+  if (opening.ack.magic != kAckMagic || opening.ack.accepted == 0) return fail("hello", ECONNREFUSED);
+  return Opened::kYes;
 }
 
 void SendComm::FailLane(Lane& lane, const char* what, int error) {

@@ -8,14 +8,15 @@ namespace weft::net {
 
 /// Called when the table, the mapping or a lane changed since the last look.
 void SendComm::ApplyPolicy(const PolicyMapping& mapping, uint64_t epoch, uint32_t attention) {
-  if (mapping.generation() != seen_generation_) {
+  if (&mapping != seen_mapping_) {
     // Release: every read of an older mapping is over by now.
     generation_in_use_.store(mapping.generation(), std::memory_order_release);
+    seen_mapping_ = nullptr;  // the one before may be gone, and its address another one's
   }
-  if (epoch != seen_epoch_ || mapping.generation() != seen_generation_) {
+  if (epoch != seen_epoch_ || &mapping != seen_mapping_) {
     if (!ReadWanted(mapping, epoch)) return;  // the writer is at it: ask again at the next message
     seen_epoch_ = epoch;
-    seen_generation_ = mapping.generation();
+    seen_mapping_ = &mapping;
   }
   if (noticed_.load(std::memory_order_relaxed)) AllTags().limited = true;
   Reweigh();

@@ -1,6 +1,7 @@
 // The sending end where a receiver groups buffers: how far it may run ahead of one tag.
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "netplugin/tcp/send_comm.h"
 
@@ -36,11 +37,16 @@ void SendComm::ReadNotices() {
   constexpr size_t kMostTags = 1 << 16;
   Tags& tags = *tags_;
   if (lanes_[0].state.load(std::memory_order_acquire) != abi::LaneState::kActive) return;
+  const bool parked = (Enter() & 1) != 0;
+  if (parked) return Leave();
+  if (std::exchange(tags.moves, lanes_[0].moves) != lanes_[0].moves) tags.filled = 0;  // all is said again (TagMatcher::TellAgain)
   auto* bytes = reinterpret_cast<char*>(tags.notices.data());
   const size_t room = sizeof tags.notices - tags.filled;
   const ssize_t got = recv(lanes_[0].fd, bytes + tags.filled, room, MSG_DONTWAIT);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got <= 0) return Fail(lanes_[0], got == 0 ? ECONNRESET : errno);
+  const int error = errno;
+  Leave();
+  if (got < 0 && (error == EAGAIN || error == EINTR)) return;
+  if (got <= 0) return Fail(lanes_[0], got == 0 ? ECONNRESET : error);
   tags.filled += static_cast<uint32_t>(got);
   const size_t whole = tags.filled / sizeof(PostedNotice);
   for (size_t i = 0; i < whole; ++i) {

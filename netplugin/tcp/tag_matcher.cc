@@ -76,7 +76,7 @@ TagMatcher::Found TagMatcher::TakeEarly(const ChunkHeader& header, RecvPart** pa
   early->part.Post(early->bytes.get(), header.total, header.tag);
   if (early_bytes_ + header.total > kEarlyBytes && !telling_) {
     telling_ = true;
-    for (const auto& [tag, posted] : posted_) Queue(tag, posted);
+    TellAgain();
   }
   early_.push_back(std::move(early));
   early_bytes_ += header.total + sizeof(Early);
@@ -107,6 +107,12 @@ void TagMatcher::Queue(int32_t tag, uint32_t posted) {
   const PostedNotice notice{kPostedMagic, tag, posted};
   const auto* bytes = reinterpret_cast<const char*>(&notice);
   unsent_.insert(unsent_.end(), bytes, bytes + sizeof notice);
+}
+
+void TagMatcher::TellAgain() {
+  unsent_.clear();
+  if (!telling_) return;
+  for (const auto& [tag, posted] : posted_) Queue(tag, posted);
 }
 
 void TagMatcher::Notify(int fd) {

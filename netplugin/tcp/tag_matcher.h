@@ -47,6 +47,8 @@ class TagMatcher {
 
   /// Sends what the sender must know, as much as the socket takes.
   void Notify(int fd);
+  /// All of that anew, as the connection that it went over is another one: what was on its way may be lost.
+  void TellAgain();
 
   /// Whether a chunk of message `sequence` that is not read yet may be, without a further receive.
   bool MayTake(uint32_t sequence) const {

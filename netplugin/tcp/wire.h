@@ -4,6 +4,8 @@
 //
 //   sender -> receiver, each lane:  LaneHello, then chunks: ChunkHeader, `length` bytes of payload, `padding` bytes
 //   receiver -> sender, late lanes: LaneAck before the first chunk; lane 0 needs none
+//   sender -> receiver, a connection that takes over a lane whose path is silent: LaneHello with kHelloContinues, after its LaneAck a
+//                       LaneResume, then the lane's stream from there on
 //   receiver -> sender, lane 0:     PostedNotices, if the sender runs ahead of one of several tags
 #pragma once
 
@@ -19,7 +21,8 @@ inline constexpr uint32_t kHelloMagic = 0x4E4C4657;   // "WFLN"
 inline constexpr uint32_t kAckMagic = 0x4B414657;     // "WFAK"
 inline constexpr uint32_t kChunkMagic = 0x4B434657;   // "WFCK"
 inline constexpr uint32_t kPostedMagic = 0x53504657;  // "WFPS"
-inline constexpr uint16_t kWireVersion = 4;
+inline constexpr uint32_t kResumeMagic = 0x53524657;  // "WFRS"
+inline constexpr uint16_t kWireVersion = 5;
 
 /// What listen() fills in and NCCL carries to the peer. `ticket` is the connect state machine's: zero on the way, then
 /// the number of the pending connection of the process that connects (never a pointer: the bytes came from outside).
@@ -45,15 +48,27 @@ struct LaneHello {
   uint64_t flow;
   int32_t rank;         ///< of the sender, -1 if unknown
   uint8_t tos;          ///< what the lane is marked with
-  uint8_t reserved[3];
+  uint8_t flags;
+  uint8_t reserved[2];
 };
 static_assert(sizeof(LaneHello) == 32);
+
+inline constexpr uint8_t kHelloContinues = 1;  ///< flag: not a lane of its own, it takes over the one of that number
 
 struct LaneAck {
   uint32_t magic;
   uint32_t accepted;  ///< 0: the receiver closes the connection
 };
 static_assert(sizeof(LaneAck) == 8);
+
+/// From which byte on, counted from behind its first LaneHello, this connection carries the lane's stream. The receiver may have more:
+/// acknowledgements are lost on a silent path too.
+struct LaneResume {
+  uint32_t magic;
+  uint32_t reserved;
+  uint64_t position;
+};
+static_assert(sizeof(LaneResume) == 16);
 
 /// A shorter chunk that is alone in flight is padded to this, header included: the kernel acknowledges data of which the
 /// reader has taken two pieces in the call that reads the second, but what exceeds its least guess at a full segment, 536

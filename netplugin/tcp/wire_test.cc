@@ -33,7 +33,7 @@ TEST_F(WireTest, MutantHellosOpenNoFlowThatIsNotThisListeners) {
   for (int round = 0; round < rounds; ++round) {
     if (round % 200 == 0) listener_ = Listener::Open(Loopback(), background_);  // lanes of unknown flows wait for 5 s
     ASSERT_TRUE(listener_);
-    LaneHello hello{kHelloMagic, kWireVersion, 0, listener_->cookie(), random_(), 3, 0, {}};
+    LaneHello hello{kHelloMagic, kWireVersion, 0, listener_->cookie(), random_(), 3, 0, 0, {}};
     Spoil(&hello, random_, 3);
     Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const linger reset{1, 0};
@@ -65,7 +65,7 @@ TEST_F(WireTest, RankOfAnotherVersionIsToldApartFromAStranger) {
   TellOtherVersion(handle, 3);  // of its own version: nothing to tell
   EXPECT_EQ(listener_->other_version(), 0);
   const auto call = [&](uint64_t cookie) {
-    LaneHello hello{kHelloMagic, kWireVersion + 1, 0, cookie, 77, 3, 0, {}};
+    LaneHello hello{kHelloMagic, kWireVersion + 1, 0, cookie, 77, 3, 0, 0, {}};
     Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_storage storage;
     const socklen_t length = listener_->address().ToSockaddr(&storage);

@@ -121,6 +121,33 @@ bool Agent::SendReject(const std::string& reason) {
   return Send(abi::MessageType::kReject, &body, sizeof body, -1);
 }
 
+uint64_t Agent::TakeUnsentRequest() {
+  struct {
+    abi::MessageHeader header;
+    abi::UnsentRequest body;
+  } request{};
+  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
+  iovec part{&request, sizeof request};
+  msghdr envelope{};
+  envelope.msg_iov = &part;
+  envelope.msg_iovlen = 1;
+  envelope.msg_control = control;
+  envelope.msg_controllen = sizeof control;
+  const bool whole = recvmsg(plugin_.get(), &envelope, MSG_CMSG_CLOEXEC) == static_cast<ssize_t>(sizeof request);
+  const cmsghdr* rights = CMSG_FIRSTHDR(&envelope);
+  if (!rights || rights->cmsg_type != SCM_RIGHTS || rights->cmsg_len != CMSG_LEN(sizeof(int))) return 0;
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(rights), sizeof fd);
+  Fd{fd}.Reset();
+  return whole && request.header.type == static_cast<uint16_t>(abi::MessageType::kUnsentRequest) ? request.body.token : 0;
+}
+
+bool Agent::AnswerUnsent(uint64_t token, uint64_t bytes, const std::string& reason, int fd) {
+  abi::UnsentReply body{token, bytes, {}};
+  reason.copy(body.reason, sizeof body.reason - 1);
+  return Send(abi::MessageType::kUnsentReply, &body, sizeof body, fd);
+}
+
 uint16_t FreePort() {
   static std::set<uint16_t> given;  // the kernel may well offer a port twice in a row
   while (true) {

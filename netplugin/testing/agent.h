@@ -53,6 +53,9 @@ class Agent {
 
   bool SendPolicy(int fd);
   bool SendReject(const std::string& reason);
+  /// The token of the next question about a silent lane, which must bring exactly one descriptor; 0 if it is something else.
+  uint64_t TakeUnsentRequest();
+  bool AnswerUnsent(uint64_t token, uint64_t bytes, const std::string& reason, int fd);
   /// What the plugin's descriptor of the telemetry may not do: true if it cannot be mapped for writing again.
   bool telemetry_is_read_only() const { return telemetry_read_only_; }
 

@@ -25,7 +25,7 @@ OURS = ("netplugin/telemetry/telemetry.h", "netplugin/telemetry/telemetry.cc", "
         "netplugin/policy/gate.h", "netplugin/policy/gate.cc", "netplugin/telemetry/arrival_meter.h", "netplugin/telemetry/arrival_meter.cc", "netplugin/tcp/socket.h",
         "bits/atomic_base.h", "include/c++/12/atomic")
 MOVERS = ("netplugin/tcp/send_comm.cc", "netplugin/tcp/recv_comm.cc", "netplugin/net.cc")
-CALLS = re.compile(r"recorder_|policies|mapping|epoch|attention|Policy|gate_|NowNs|[mM]eter|awaited|posted_ns|in_flight|"
+CALLS = re.compile(r"recorder_|telemetry|policies|mapping|epoch|attention|Policy|gate_|NowNs|[mM]eter|awaited|posted_ns|in_flight|"
                    r"GivenUp|const uint64_t size = slot")
 
 

@@ -111,17 +111,9 @@ PluginHandlers Agent::MakePluginHandlers() {
               [this](const Peer& peer, const std::string& job, const std::string& host) { return OnEnvironment(peer, job, host); },
           .strategy = [this](const Peer& peer, const std::string& job, const std::string& host,
                              const StrategyNews& news) { return OnStrategy(peer, job, host, news); },
-          .unsent = [this](const Peer& peer, int fd) { return OnUnsent(peer, fd); },
+          .take_unsent = config_.move_silent_lanes ? &TakeUnsent : nullptr,
+          .silent_lane = [this](bool moved) { metrics_.AddSilentLane(moved); },
           .rejected = [this](const char* label) { metrics_.AddRejectedPeer(label); }};
-}
-
-Result<UnsentBytes> Agent::OnUnsent(const Peer& peer, int fd) {
-  Result<UnsentBytes> taken = Fail(Code::kFailedPrecondition, "the agent's configuration says silent_lanes: wait");
-  if (config_.move_silent_lanes) taken = TakeUnsent(fd);
-  metrics_.AddSilentLane(static_cast<bool>(taken));
-  LogDebug("agent", taken ? "took the bytes of a silent lane from the kernel" : "left the bytes of a silent lane where they are",
-           {{"pid", peer.pid}, {"uid", peer.uid}, {"reason", taken ? "" : taken.error().message()}});
-  return taken;
 }
 
 ControllerHandlers Agent::MakeControllerHandlers() {

@@ -59,7 +59,6 @@ class Agent {
   Result<UniqueFd> OnAttach(const Peer& peer, std::unique_ptr<TelemetryMap> map);
   void OnDetach(const Peer& peer);
   Result<std::optional<std::string>> OnEnvironment(const Peer& peer, const std::string& job, const std::string& host);
-  Result<UnsentBytes> OnUnsent(const Peer& peer, int fd);
   Result<std::optional<std::string>> OnStrategy(const Peer& peer, const std::string& job, const std::string& host,
                                                 const StrategyNews& news);
   bool OnWelcome(const v1::Welcome& welcome);

@@ -41,6 +41,7 @@ Result<std::unique_ptr<PluginSocket>> PluginSocket::Listen(const std::string& ru
                                                            const PluginLimits& limits) {
   std::unique_ptr<PluginSocket> socket(new PluginSocket(limits));
   socket->handlers_ = std::move(handlers);
+  socket->silent_lanes_ = std::make_unique<SilentLanes>(socket->handlers_.take_unsent);
   if (!socket->users_.all_mapped()) {
     LogWarn("agent", "runs in a user namespace that does not map all users: processes of the others are refused",
             {{"next", "run it in the host's user namespace, or map the users of the jobs"}});
@@ -118,13 +119,15 @@ PluginSocket::~PluginSocket() {
 
 void PluginSocket::Run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}, {silent_lanes_->event_fd(), POLLIN, 0}};
     // At the limit new peers wait in the listen queue.
     const int idle_ms = CutIdle();
     const bool full = connections_.size() >= limits_.connections || out_of_descriptors_;
     if (full) fds[1].events = 0;
     for (const auto& [fd, connection] : connections_) fds.push_back({fd, POLLIN, 0});
-    const int timeout_ms = out_of_descriptors_ ? 100 : idle_ms;
+    const int empty_ms = silent_lanes_->NextMs(MonotonicNs());
+    const int next_ms = idle_ms < 0 || (empty_ms >= 0 && empty_ms < idle_ms) ? empty_ms : idle_ms;
+    const int timeout_ms = out_of_descriptors_ ? 100 : next_ms;
     out_of_descriptors_ = false;
     if (::poll(fds.data(), fds.size(), timeout_ms) < 0 && errno != EINTR) {
       LogError("agent", "plugin socket stopped", {{"error", ErrnoError("poll", errno).message()}});
@@ -134,7 +137,8 @@ void PluginSocket::Run(const std::stop_token& stop) {
     for (const auto& [reason, lines] : refusal_lines_.TakeLeftOut(MonotonicNs())) {
       LogWarn("agent", "left out lines about refused peers", {{"reason", reason}, {"lines", lines}});
     }
-    for (size_t i = 2; i < fds.size(); ++i) {
+    AnswerSilentLanes();
+    for (size_t i = 3; i < fds.size(); ++i) {
       if (fds[i].revents == 0) continue;
       const auto it = connections_.find(fds[i].fd);
       if (Receive(it->second)) continue;
@@ -307,26 +311,31 @@ Status PluginSocket::HandleStrategy(Connection& connection, const abi::StrategyR
   return SendEnvironment(connection.fd.get(), text);
 }
 
-/// Refusing costs the peer nothing but its lane: it is told, and not cut off.
 Status PluginSocket::HandleUnsent(Connection& connection, const abi::UnsentRequest& request, UniqueFd fd) {
   if (!connection.attached) return Fail(Code::kInvalidArgument, "unsent request without a segment");
   if (!fd) return Fail(Code::kInvalidArgument, "unsent request without exactly one descriptor");
-  const uint64_t now = MonotonicNs();
-  const double refilled = static_cast<double>(now - connection.unsent_ns) / 1e9 * limits_.unsent_per_s;
-  connection.unsent_ns = now;
-  connection.unsent_left = std::min<double>(limits_.unsent_at_once, connection.unsent_left + refilled);
-  abi::UnsentReply reply{.token = request.token};
-  Result<UnsentBytes> taken = Fail(Code::kResourceExhausted, fmt::format("more than {} silent lanes per second", limits_.unsent_per_s));
-  if (connection.unsent_left >= 1) {
-    connection.unsent_left -= 1;
-    taken = handlers_.unsent(connection.peer, fd.get());
+  Status asked = Fail(Code::kFailedPrecondition, "the agent's configuration says silent_lanes: wait");
+  if (handlers_.take_unsent) {
+    asked = silent_lanes_->Ask(connection.peer.uid, connection.peer.connection, request.token, std::move(fd), request.until_ns, MonotonicNs());
   }
-  if (!taken) {
-    taken.error().message().copy(reply.reason, sizeof reply.reason - 1);
-    return SendPacket(connection.fd.get(), MessageType::kUnsentReply, &reply, sizeof reply, -1);
+  if (!asked) AnswerUnsent(connection, request.token, Fail(asked.error()));
+  return Ok();
+}
+
+/// Refusing costs the peer nothing but its lane: it is told, and not cut off.
+void PluginSocket::AnswerUnsent(const Connection& connection, uint64_t token, const Result<UnsentBytes>& taken) {
+  abi::UnsentReply reply{.token = token};
+  handlers_.silent_lane(static_cast<bool>(taken));
+  if (taken) reply.bytes = taken->bytes;
+  else taken.error().message().copy(reply.reason, sizeof reply.reason - 1);
+  (void)SendPacket(connection.fd.get(), MessageType::kUnsentReply, &reply, sizeof reply, taken ? taken->file.get() : -1);
+}
+
+void PluginSocket::AnswerSilentLanes() {
+  for (const SilentLanes::Answer& answer : silent_lanes_->TakeAnswers(MonotonicNs())) {
+    const auto connection = std::ranges::find(connections_, answer.connection, [](const auto& entry) { return entry.second.peer.connection; });
+    if (connection != connections_.end()) AnswerUnsent(connection->second, answer.token, answer.taken);
   }
-  reply.bytes = taken->bytes;
-  return SendPacket(connection.fd.get(), MessageType::kUnsentReply, &reply, sizeof reply, taken->file.get());
 }
 
 }  // namespace weft::agent

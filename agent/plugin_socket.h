@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "agent/peer_users.h"
+#include "agent/silent_lanes.h"
 #include "agent/telemetry_map.h"
-#include "agent/unsent_bytes.h"
 #include "common/log_budget.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
@@ -35,7 +35,6 @@ struct PluginLimits {
   size_t connections = 1024;     ///< of all users; more wait outside
   size_t of_user = 512;          ///< of them, of one user; his next is refused
   int questions = 64;            ///< environment requests on one connection
-  double unsent_at_once = 256, unsent_per_s = 64;  ///< lanes whose bytes are taken from the kernel, on one connection
   Seconds idle{10};              ///< for which a connection that has brought no segment may say nothing
 };
 
@@ -59,8 +58,11 @@ struct PluginHandlers {
   /// process that is not the job's.
   std::function<Result<std::optional<std::string>>(const Peer&, const std::string& job, const std::string& host,
                                                    const StrategyNews&)> strategy;
-  /// The bytes of a silent TCP connection of a process that has come with a segment (unsent_bytes.h).
-  std::function<Result<UnsentBytes>(const Peer&, int fd)> unsent;
+  /// Takes the bytes of a silent TCP connection of a process that has come with a segment: TakeUnsent(), or nothing where such wait for
+  /// their path. On a thread of its own, which may outlive the socket.
+  std::function<Result<UnsentBytes>(int fd)> take_unsent;
+  /// A process has asked for that.
+  std::function<void(bool moved)> silent_lane;
   /// A peer was refused; `label` says why in a word.
   std::function<void(const char* label)> rejected;
 };
@@ -83,8 +85,6 @@ class PluginSocket {
     std::optional<MemoryId> attached;  // its telemetry
     uint64_t heard_ns = 0;             // when it connected, or said something
     int questions = 0;
-    double unsent_left = 1e9;          // more than ever may be asked at once
-    uint64_t unsent_ns = 0;            // when that was counted
   };
 
   explicit PluginSocket(const PluginLimits& limits) : limits_(limits) {}
@@ -105,6 +105,8 @@ class PluginSocket {
   Status HandleEnvironment(Connection& connection, const abi::EnvironmentRequest& request);
   Status HandleStrategy(Connection& connection, const abi::StrategyRequest& request);
   Status HandleUnsent(Connection& connection, const abi::UnsentRequest& request, UniqueFd fd);
+  void AnswerUnsent(const Connection& connection, uint64_t token, const Result<UnsentBytes>& taken);
+  void AnswerSilentLanes();
   /// Counts a question, whose connection may ask so many. Errors: kInvalidArgument past that.
   Status CountQuestion(Connection& connection) const;
   void Close(Connection& connection);
@@ -116,6 +118,7 @@ class PluginSocket {
   UniqueFd lock_, listener_, wake_;
   std::map<int, Connection> connections_;  // the thread's alone
   uint64_t next_connection_ = 1;
+  std::unique_ptr<SilentLanes> silent_lanes_;
   LogBudget refusal_lines_{20};            // by what is wrong: anybody on the host may connect, again and again
   bool out_of_descriptors_ = false;  // a moment's pause before the next accept
   std::jthread thread_;

@@ -38,12 +38,14 @@ class PluginSocketTest : public ::testing::Test {
           news_ = news;
           return "WEFT_RESHARD_EPOCH=4\n";
         },
-        .unsent = [this](const Peer&, int fd) -> Result<UnsentBytes> {
-          const std::lock_guard lock(mutex_);
-          ++asked_;
+        .take_unsent = [](int fd) -> Result<UnsentBytes> {
           struct stat status{};
           if (::fstat(fd, &status) != 0 || !S_ISSOCK(status.st_mode)) return Fail(Code::kInvalidArgument, "not a TCP socket");
           return UnsentBytes{UniqueFd(::memfd_create("unsent", MFD_CLOEXEC)), 12};
+        },
+        .silent_lane = [this](bool moved) {
+          const std::lock_guard lock(mutex_);
+          ++(moved ? moved_ : not_moved_);
         },
         .rejected = [this](const char* label) {
           const std::lock_guard lock(mutex_);
@@ -64,7 +66,7 @@ class PluginSocketTest : public ::testing::Test {
   Peer peer_;
   std::string job_;
   StrategyNews news_;
-  int asked_ = 0;
+  int moved_ = 0, not_moved_ = 0;
   std::vector<std::string> labels_;
   std::vector<std::unique_ptr<TelemetryMap>> maps_;
   std::counting_semaphore<> detached_{0};
@@ -258,7 +260,7 @@ TEST_F(PluginSocketTest, ASilentLanesBytesComeBackWithItsToken) {
   ASSERT_EQ(peer.Receive().type(), abi::MessageType::kPolicy);
   const UniqueFd lane(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const auto ask = [&](uint64_t token, int fd) {
-    peer.SendMessage(abi::MessageType::kUnsentRequest, abi::UnsentRequest{token}, fd);
+    peer.SendMessage(abi::MessageType::kUnsentRequest, abi::UnsentRequest{token, UINT64_MAX}, fd);
     TestReply reply = peer.Receive();
     EXPECT_EQ(reply.type(), abi::MessageType::kUnsentReply) << reply.reason();
     abi::UnsentReply body{};
@@ -272,21 +274,24 @@ TEST_F(PluginSocketTest, ASilentLanesBytesComeBackWithItsToken) {
   const auto [refused, no_file] = ask(6, segment.fd.get());
   EXPECT_FALSE(no_file);
   EXPECT_STREQ(refused.reason, "not a TCP socket");
-  for (uint64_t token = 0; token < 600; ++token) ask(token, lane.get());
+  peer.SendMessage(abi::MessageType::kUnsentRequest, abi::UnsentRequest{7, 1}, lane.get());
+  const TestReply late = peer.Receive();
+  ASSERT_EQ(late.type(), abi::MessageType::kUnsentReply);
+  EXPECT_THAT(late.body.substr(16), HasSubstr("asked too long ago"));
   const std::lock_guard lock(mutex_);
-  EXPECT_LT(asked_, 550) << "256 at once and 64 a second";
-  EXPECT_GE(asked_, 256);
+  EXPECT_EQ(moved_, 1);
+  EXPECT_EQ(not_moved_, 2);
 }
 
 TEST_F(PluginSocketTest, AnUnsentRequestOfNoProcessOrWithoutALaneIsRefused) {
   TestPeer stranger(socket_->path());
-  stranger.SendMessage(abi::MessageType::kUnsentRequest, abi::UnsentRequest{1}, 0);
+  stranger.SendMessage(abi::MessageType::kUnsentRequest, abi::UnsentRequest{1, UINT64_MAX}, 0);
   EXPECT_THAT(stranger.Receive().reason(), HasSubstr("without a segment"));
   const TestSegment segment;
   TestPeer peer(socket_->path());
   peer.SendHello("job-1", segment.fd.get());
   ASSERT_EQ(peer.Receive().type(), abi::MessageType::kPolicy);
-  peer.SendMessage(abi::MessageType::kUnsentRequest, abi::UnsentRequest{1});
+  peer.SendMessage(abi::MessageType::kUnsentRequest, abi::UnsentRequest{1, UINT64_MAX});
   EXPECT_THAT(peer.Receive().reason(), HasSubstr("without exactly one descriptor"));
 }
 

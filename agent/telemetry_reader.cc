@@ -183,7 +183,8 @@ void TelemetryReader::ReadLanes(const abi::FlowSlot& from, const v1::FlowCounter
     out->set_backlog_s(std::max(LoadSeconds(lane.backlog_ns), old ? old->backlog_s() : 0));
     out->set_backlog_bytes(std::max(Load(lane.backlog_bytes), old ? old->backlog_bytes() : 0));
     out->set_rtt_s(lane.rtt_us.load(std::memory_order_relaxed) * 1e-6);
-    if (state == LaneState::kActive) out->set_silent_s(from.silent_ms[index].load(std::memory_order_relaxed) * 1e-3);
+    const bool tells = state == LaneState::kActive || state == LaneState::kFailed;  // one that was left may still tell why
+    if (tells) out->set_silent_s(from.silent_ms[index].load(std::memory_order_relaxed) * 1e-3);
   }
 }
 

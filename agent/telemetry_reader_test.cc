@@ -49,6 +49,11 @@ TEST_F(TelemetryReaderTest, ALaneWithoutAnswerIsToldAndItsPathDoubted) {
   ASSERT_EQ(sample.counters_size(), 1);
   EXPECT_EQ(sample.counters(0).lanes(0).silent_s(), 1.5);
   EXPECT_EQ(reader_->TakeDoubtful(), std::vector<uint64_t>{0xABCD});
+  slot.lanes[0].state = static_cast<uint32_t>(abi::LaneState::kFailed);
+  slot.silent_ms[0] = 1600;
+  EXPECT_EQ(Take().counters(0).lanes(0).silent_s(), 1.6) << "one that was left says why";
+  reader_->TakeDoubtful();
+  slot.lanes[0].state = static_cast<uint32_t>(abi::LaneState::kActive);
   slot.silent_ms[0] = 0;
   Take();
   slot.lanes[0].retransmits = 50;

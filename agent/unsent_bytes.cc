@@ -96,7 +96,7 @@ Result<UnsentBytes> TakeUnsent(int fd) {
   Repair repair(fd);
   WEFT_RETURN_IF_ERROR(repair.Begin());
   WEFT_ASSIGN_OR_RETURN(unsent.bytes, CopyQueue(fd, unsent.file.get()));
-  ::fcntl(unsent.file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
+  ::fcntl(unsent.file.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);  // not against shrinking: it is emptied later
   const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
   if (::connect(fd, &nobody, sizeof nobody) != 0) return Fail(ErrnoError("close a silent connection", errno));
   return unsent;

@@ -10,12 +10,12 @@
 namespace weft::agent {
 
 struct UnsentBytes {
-  UniqueFd file;       ///< of memory, sealed; begins with the bytes
+  UniqueFd file;       ///< of memory, sealed against writing and growth; begins with the bytes
   uint64_t bytes = 0;
 };
 
 /// Of one connection.
-inline constexpr uint64_t kMostUnsentBytes = uint64_t{64} << 20;
+inline constexpr uint64_t kMostUnsentBytes = uint64_t{32} << 20;
 
 /// Reads what the kernel holds of `fd` and closes the connection without a word to its peer. Nobody may write to it meanwhile. After an
 /// error it is as it was.

@@ -181,7 +181,7 @@ void FlowTable::CountLane(SendFlow& flow, const v1::LaneCounters& counters, doub
   lane.active = counters.state() == "active";
   lane.failed = counters.state() == "failed";
   if (lane.failed) flow.settled = false;
-  Hear(flow, port, lane.active ? counters.silent_s() : 0, to_s);
+  Hear(flow, port, lane.active || lane.failed ? counters.silent_s() : 0, to_s);
   const int64_t sent_again = std::max<int64_t>(0, counters.retransmits());
   const int64_t again = sent_again - std::exchange(lane.retransmits, sent_again);
   if (!first_sight && again > 0 && static_cast<double>(again) <= kMaxAgainPerSecond) {

@@ -48,14 +48,17 @@ std::map<std::string, JobWaits> FlowTable::TakeWaits(double now_s) {
     sends.wire_s = std::max(sends.wire_s, wire_s);
     RankWaits& receives = job[to];
     receives.host = *receiver;
-    receives.wire_s = std::max(receives.wire_s, wire_s);
     if (flow.waits.peer_before_s < 0) continue;  // its agent has said nothing of it
     receives.peer_s += peer_s;
+    receives.held_s += std::max(0.0, peer_s - wire_s);  // at least: its bytes were on their way for so long, whether waited for or not
     ++receives.flows;
   }
   for (auto& [id, job] : jobs) {
     std::erase_if(job, [](const auto& rank) { return rank.second.flows == 0; });
-    for (auto& [number, rank] : job) rank.peer_s /= rank.flows;
+    for (auto& [number, rank] : job) {
+      rank.peer_s /= rank.flows;
+      rank.held_s /= rank.flows;
+    }
   }
   return jobs;
 }

@@ -13,106 +13,144 @@ namespace {
 
 constexpr Seconds kLook{1.9};          // two seconds as LookAround() comes by: what is judged at once, and two iterations at least
 constexpr int kLooksLearned = 6;       // before anybody is judged
-constexpr int kLooksInARow = 2;
+constexpr int kLooksLate = 3;          // a pause of the job is no more than a part of two of three in a row: the one between stands still
 constexpr double kFollow = 0.2;        // of what is usual, by each look
-constexpr double kLeastGrowth = 0.1;   // of the time, that the others wait longer
+constexpr double kLeastGrowth = 0.1;   // of the time, that the others wait longer; and that a late rank's waits have grown less
+constexpr double kSpreads = 3;         // of what looks differ by anyway, that the others wait longer
 constexpr double kNotGrown = 0.5;      // of what the median waits longer: who waits no more than that longer does not wait as the others do
-constexpr double kLeastWork = 0.5;     // of what usually goes over the wires, in a look that counts
+// Of what usually goes over the wires. Iterations that a late rank makes ten times as long leave a tenth of it; less is a job that saves
+// its state or evaluates.
+constexpr double kLeastWork = 0.05;
+constexpr double kUsualWork = 0.5;     // less of it is not how the job usually is
 constexpr Seconds kFirstPause{60}, kLongestPause{640};
 constexpr Seconds kForgotten{60};
 constexpr size_t kNamedAtOnce = 8;
 
 constexpr int kLooksUntilUsual = 240;  // for which somebody was late: then that is how the job is
+constexpr int kOddUntilUsual = 60;     // likewise, for which something else was not as usual
 
 double Sane(double seconds) { return std::isfinite(seconds) && seconds > 0 ? seconds : 0; }
 
+/// Of what `of` gives for each rank. Requires: there is one.
+template <typename Ranks, typename Of>
+double Median(const Ranks& ranks, Of of) {
+  std::vector<double> values;
+  values.reserve(ranks.size());
+  for (const auto& [number, rank] : ranks) values.push_back(of(rank));
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 }  // namespace
 
+void LateRanks::Measure::Close(Seconds elapsed) { grown = std::min(1.0, std::exchange(seconds, 0) / elapsed.count()) - usual; }
+
+/// By how much the rank waits longer. Where the network is what is short a rank always waits, but seldom while nothing is on its way.
+double LateRanks::Rank::longer() const { return std::max(peer.grown, held.grown); }
+
 std::optional<std::string> LateRanks::Look(const std::string& job_id, const JobWaits& waits, Seconds elapsed, Seconds period, Seconds now) {
-  if (waits.size() < 2 || waits.size() > kMostRanks || elapsed <= Seconds(0) || period <= Seconds(0)) return std::nullopt;
+  if (waits.size() < 2 || waits.size() > kMostRanks || elapsed <= Seconds(0)) return std::nullopt;
   Job& job = jobs_[job_id];
   job.seen = now;
   job.elapsed += elapsed;
+  if (period > Seconds(0)) job.period = period;  // it is lost just when iterations become uneven
   for (const auto& [number, of] : waits) {
     Rank& rank = job.ranks[number];
     rank.host = of.host;
-    rank.peer_s += Sane(of.peer_s);  // a wait is counted when it ends
-    rank.wire_s += Sane(of.wire_s);
+    rank.peer.seconds += Sane(of.peer_s);
+    rank.held.seconds += Sane(of.held_s);
+    rank.wire.seconds += Sane(of.wire_s);
   }
   std::erase_if(job.ranks, [&](const auto& rank) { return !waits.contains(rank.first); });
-  if (job.elapsed < std::max(kLook, 2 * period)) return std::nullopt;
+  if (job.elapsed < std::max(kLook, 2 * job.period)) return std::nullopt;
   for (auto& [number, rank] : job.ranks) {
-    rank.peer_s = std::min(rank.peer_s, job.elapsed.count());
-    rank.wire_s = std::min(rank.wire_s, job.elapsed.count());
+    for (Measure* measure : {&rank.peer, &rank.held, &rank.wire}) measure->Close(job.elapsed);
   }
-  std::optional<std::string> line;
-  if (Works(job)) line = Judge(job, now);
-  else job.in_a_row = 0;
-  for (auto& [number, rank] : job.ranks) rank.peer_s = rank.wire_s = 0;
   job.elapsed = Seconds(0);
-  return line;
+  return Judge(job, now);
 }
 
-/// Whether about as much goes over the wires as usual: a job that saves its state or evaluates teaches nothing.
-bool LateRanks::Works(const Job& job) {
-  double wire_s = 0, usual_s = 0;
+/// What goes over the wires, in parts of the usual.
+double LateRanks::Work(const Job& job) {
+  double newest = 0, usual = 0;
   for (const auto& [number, rank] : job.ranks) {
-    wire_s += rank.wire_s;
-    usual_s += rank.usual_wire * job.elapsed.count();
+    newest += rank.wire.newest();
+    usual += rank.wire.usual;
   }
-  return wire_s > 0 && wire_s >= kLeastWork * usual_s;
+  if (newest <= 0) return 0;
+  return usual > 0 ? newest / usual : 1;
 }
 
-/// What was in the look at hand is what is usual from now on.
-void LateRanks::Learn(Job& job) {
-  job.in_a_row = 0;
+/// What was in the newest look is what is usual from now on.
+void LateRanks::Learn(Job& job, double longer) {
+  const bool first = std::ranges::all_of(job.ranks, [](const auto& rank) { return rank.second.looks == 0; });
+  if (!first) job.spread += kFollow * (std::abs(longer) - job.spread);
   for (auto& [number, rank] : job.ranks) {
     const double part = rank.looks == 0 ? 1 : kFollow;
-    rank.usual_peer += part * (rank.peer_s / job.elapsed.count() - rank.usual_peer);
-    rank.usual_wire += part * (rank.wire_s / job.elapsed.count() - rank.usual_wire);
+    for (Measure* measure : {&rank.peer, &rank.held, &rank.wire}) measure->usual += part * measure->grown;
     rank.looks = std::min(rank.looks + 1, kLooksLearned);
   }
 }
 
-/// Ranks that do not wait longer than usual where the median does, and by how much that does, in parts of the time. None: nobody is late,
-/// or too little is known.
-std::vector<int32_t> LateRanks::FindLate(const Job& job, double* longer) {
-  const double elapsed_s = job.elapsed.count();
-  const auto grown = [&](const Rank& rank) { return rank.peer_s / elapsed_s - rank.usual_peer; };
-  std::vector<double> growths;
-  for (const auto& [number, rank] : job.ranks) {
-    if (rank.looks < kLooksLearned) return {};
-    growths.push_back(grown(rank));
-  }
-  const auto middle = growths.begin() + static_cast<std::ptrdiff_t>(growths.size() / 2);
-  std::nth_element(growths.begin(), middle, growths.end());
-  *longer = *middle;
-  if (*middle < kLeastGrowth) return {};
-  const double most = kNotGrown * *middle;
+/// Ranks that do not wait longer than usual where the median does, by `longer`. Who is behind a slow path waits as long as the others do,
+/// and who sends over one has bytes that wait for it.
+std::vector<int32_t> LateRanks::FindLate(const Job& job, double longer) {
+  const double most = kNotGrown * longer;
+  const double peer = Median(job.ranks, [](const Rank& rank) { return rank.peer.grown; });
   std::vector<int32_t> late;
   for (const auto& [number, rank] : job.ranks) {
-    if (grown(rank) <= most && rank.wire_s / elapsed_s - rank.usual_wire <= most) late.push_back(number);
+    if (rank.longer() <= most && rank.peer.grown <= peer - kLeastGrowth && rank.wire.grown <= most) late.push_back(number);
   }
-  if (2 * late.size() > growths.size()) late.clear();
+  if (2 * late.size() > job.ranks.size()) late.clear();
   return late;
 }
 
-std::optional<std::string> LateRanks::Judge(Job& job, Seconds now) {
-  double longer = 0;
-  std::vector<int32_t> late = FindLate(job, &longer);
-  if (late.empty() || job.in_a_row >= kLooksUntilUsual) {
-    Learn(job);
-    return std::nullopt;
+/// `all_wait`: though the median waits longer than it used to, which teaches nothing for a while: the next look may tell who is late.
+void LateRanks::NobodyLate(Job& job, bool all_wait) {
+  if (all_wait && job.times > 0 && !job.missed) {
+    job.missed = true;
+    return;
   }
+  job.times = 0;
+  job.missed = false;
+  job.late.clear();
+}
+
+/// Whether that is to be said now.
+bool LateRanks::Count(Job& job, std::vector<int32_t> late, Seconds now) {
   // Samples of two hosts are not of the same moment: one rank more or less is in a look.
   std::vector<int32_t> both;
   std::ranges::set_intersection(late, job.late, std::back_inserter(both));
-  job.in_a_row = both.empty() ? 1 : job.in_a_row + 1;
+  job.times = both.empty() ? 1 : job.times + 1;
   job.late = both.empty() ? std::move(late) : std::move(both);
-  if (job.in_a_row < kLooksInARow || now < job.said + job.pause) return std::nullopt;
+  job.missed = false;
+  if (job.times < kLooksLate || now < job.said + job.pause) return false;
   const bool again = now < job.said + 2 * job.pause;
   job.pause = again ? std::min(2 * job.pause, kLongestPause) : kFirstPause;
   job.said = now;
+  return true;
+}
+
+std::optional<std::string> LateRanks::Judge(Job& job, Seconds now) {
+  const double work = Work(job);
+  if (work < kLeastWork) {
+    NobodyLate(job, false);
+    return std::nullopt;
+  }
+  const double longer = Median(job.ranks, [](const Rank& rank) { return rank.longer(); });
+  const bool known = std::ranges::all_of(job.ranks, [](const auto& rank) { return rank.second.looks >= kLooksLearned; });
+  const bool all_wait = known && longer >= std::max(kLeastGrowth, kSpreads * job.spread);
+  std::vector<int32_t> late = all_wait ? FindLate(job, longer) : std::vector<int32_t>();
+  const bool odd = all_wait || (known && work < kUsualWork);
+  job.odd = odd ? job.odd + 1 : 0;
+  if (!odd || job.odd > (late.empty() ? kOddUntilUsual : kLooksUntilUsual)) {
+    Learn(job, longer);
+    NobodyLate(job, false);
+    return std::nullopt;
+  }
+  if (late.empty()) NobodyLate(job, all_wait);
+  if (late.empty() || !Count(job, std::move(late), now)) return std::nullopt;
   std::vector<std::string> who;
   for (const int32_t number : job.late) {
     if (who.size() == kNamedAtOnce) {
@@ -122,9 +160,10 @@ std::optional<std::string> LateRanks::Judge(Job& job, Seconds now) {
     who.push_back(fmt::format("rank {} ({})", number, job.ranks.at(number).host));
   }
   const bool one = job.late.size() == 1;
-  return fmt::format("{} {} the others up: of {} ranks the median waits {:.0f} % of the time longer for what it is to receive than it used to, "
-                     "{} not, and nothing waits on the wires there; paths are left alone",
-                     fmt::join(who, ", "), one ? "holds" : "hold", job.ranks.size(), 100 * longer, one ? "that one does" : "those do");
+  return fmt::format("{} {} the others up: of {} ranks the median waits {:.0f} % of the time longer for what it is to receive than it used "
+                     "to, {} not, and nothing that {} waits for the wire; paths are left alone",
+                     fmt::join(who, ", "), one ? "holds" : "hold", job.ranks.size(), 100 * longer, one ? "that one does" : "those do",
+                     one ? "it sends" : "they send");
 }
 
 void LateRanks::Expire(Seconds now) {

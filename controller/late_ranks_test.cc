@@ -54,6 +54,84 @@ TEST(LateRanks, NobodyIsNamedWhereAllWaitOrTheWireDoes) {
   EXPECT_TRUE(slow.lines.empty()) << "bytes come to it all the time, slowly";
 }
 
+/// Of RankSlowed (tests/support/faults.py): a job that waits for the network most of the time anyway. Iterations that take more than twice
+/// as long leave less than half of what usually goes over the wires, which was taken for a pause of the job: nobody was named.
+TEST(LateRanks, ARankThatMakesIterationsMoreThanTwiceAsLongIsNamedWhereAllWaitForTheNetworkAnyway) {
+  LateRanks finder;
+  std::vector<std::string> lines;
+  // Seconds in a second: receives wait 0.9, bytes are on their way 0.75. Then iterations take 2.2 times as long: 0.75 / 2.2 = 0.34; the
+  // others wait 0.95, 0.61 of it while nothing is on its way; what rank 1 waits for is there when it looks.
+  const auto pass = [&](double from_s, double to_s, bool late, Seconds period) {
+    for (double now_s = from_s + 1; now_s <= to_s; ++now_s) {
+      JobWaits waits;
+      for (int32_t rank = 0; rank < 4; ++rank) {
+        const bool slow = late && rank == 1;
+        waits[rank] = {.host = "h" + std::to_string(rank + 1), .peer_s = slow ? 0.25 : late ? 0.95 : 0.9, .wire_s = late ? 0.34 : 0.75,
+                       .flows = 1, .held_s = slow ? 0 : late ? 0.61 : 0.15};
+      }
+      // The period is not known while steps look like iterations, which with slow networks is most of the time.
+      if (auto line = finder.Look("j", waits, Seconds(1), period, Seconds(now_s))) lines.push_back(*line);
+    }
+  };
+  pass(0, 30, false, Seconds(0));
+  EXPECT_TRUE(lines.empty());
+  pass(30, 40, true, Seconds(0.05));
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_THAT(lines[0], HasSubstr("rank 1 (h2) holds the others up: of 4 ranks the median waits 46 % of the time longer"));
+}
+
+/// A rank that gets a fifth of its processor makes iterations of computation five times as long: a fifth of the usual goes over the wires,
+/// which was taken for a pause of the job.
+TEST(LateRanks, ARankThatLeavesTheWiresAFifthOfTheirWorkIsNamed) {
+  Looks looks;
+  looks.Pass(30, {0.1, 0.1, 0.1, 0.1}, 0.4, -2);
+  looks.Pass(10, {0.8, 0.8, 0.05, 0.8}, 0.08, -2);
+  ASSERT_EQ(looks.lines.size(), 1U);
+  EXPECT_THAT(looks.lines[0], HasSubstr("rank 2 (h2) holds the others up"));
+}
+
+TEST(LateRanks, WhatNobodyIsFoundForTeachesNothing) {
+  Looks looks;
+  looks.Pass(30, {0.1, 0.1, 0.1, 0.1});
+  looks.Pass(20, {0.4, 0.4, 0.35, 0.4});  // rank 2 is late, and its own waits do not show it yet
+  EXPECT_TRUE(looks.lines.empty());
+  looks.Pass(10, {0.4, 0.4, 0.1, 0.4});
+  ASSERT_EQ(looks.lines.size(), 1U) << "0.4 has not become usual";
+  EXPECT_THAT(looks.lines[0], HasSubstr("rank 2 (h2) holds the others up: of 4 ranks the median waits 30 % of the time longer"));
+}
+
+/// Where the network is what is short already, a slower path shows in what is waited for while nothing is on its way, but for who receives
+/// over it: that one waits as long as all do.
+TEST(LateRanks, WhoReceivesOverASlowPathIsNotNamed) {
+  LateRanks finder;
+  for (int now_s = 1; now_s <= 60; ++now_s) {
+    const bool slow = now_s > 30;
+    JobWaits waits;
+    for (int32_t rank = 0; rank < 4; ++rank) {  // rank 0 sends to rank 1 over it
+      waits[rank] = {.host = "h", .peer_s = slow ? 0.97 : 0.9, .wire_s = !slow ? 0.75 : rank == 0 ? 0.98 : 0.28, .flows = 1,
+                     .held_s = !slow ? 0.15 : rank == 1 ? 0 : 0.69};
+    }
+    EXPECT_FALSE(finder.Look("j", waits, Seconds(1), Seconds(0.2), Seconds(now_s)));
+  }
+}
+
+/// A rank that saves the job's state alone keeps the others waiting for two looks at most that are not a pause as a whole.
+TEST(LateRanks, WhoSavesStateIsNotNamed) {
+  Looks looks;
+  looks.Pass(30, {0.1, 0.1, 0.1, 0.1});
+  looks.Pass(1, {0.1, 0.1, 0.1, 0.1});
+  looks.Pass(4, {0.02, 1, 1, 1}, 0, -2);  // its first second and its last are of looks in which the job works too
+  looks.Pass(30, {0.1, 0.1, 0.1, 0.1});
+  EXPECT_TRUE(looks.lines.empty());
+}
+
+TEST(LateRanks, NobodyIsNamedWhereAllComputeLonger) {
+  Looks looks;
+  looks.Pass(30, {0.4, 0.4, 0.1, 0.4});
+  looks.Pass(30, {0.1, 0.1, 0.03, 0.1}, 0.03, -2);  // four times as long
+  EXPECT_TRUE(looks.lines.empty());
+}
+
 TEST(LateRanks, APauseTeachesNothing) {
   Looks looks;
   looks.Pass(30, {0.4, 0.4, 0.02, 0.4});

@@ -85,11 +85,12 @@ struct StrategyRequest {
 /// Sent with the descriptor of a connection whose path is silent: the agent is to take off it what was never acknowledged, as only
 /// CAP_NET_ADMIN may.
 struct UnsentRequest {
-  uint64_t token;  ///< comes back with the answer
+  uint64_t token;     ///< comes back with the answer
+  uint64_t until_ns;  ///< CLOCK_MONOTONIC: later the agent must leave it alone
 };
 
-/// With the descriptor of a memory file that begins with `bytes` bytes: then the connection is closed, without a word to its peer.
-/// Without one: it is as it was.
+/// With the descriptor of a memory file that begins with `bytes` bytes, for 5 s: then the connection is closed, without a word to its peer.
+/// Without one it is as it was, unless the bytes got lost.
 struct UnsentReply {
   uint64_t token;
   uint64_t bytes;
@@ -98,6 +99,6 @@ struct UnsentReply {
 
 static_assert(sizeof(MessageHeader) == 16 && sizeof(Hello) == 72 && sizeof(Reject) == 248);
 static_assert(sizeof(EnvironmentReply) == 8192 && sizeof(StrategyRequest) == 360);
-static_assert(sizeof(UnsentRequest) == 8 && sizeof(UnsentReply) == 248);
+static_assert(sizeof(UnsentRequest) == 16 && sizeof(UnsentReply) == 248);
 
 }  // namespace weft::abi

@@ -45,10 +45,10 @@ void AgentLink::RefuseQuestions() {
   }
 }
 
-bool AgentLink::Ask(int fd, uint64_t token) {
+bool AgentLink::Ask(int fd, uint64_t token, uint64_t until_ns) {
   const std::lock_guard lock(questions_mutex_);
   if (!fd_.valid() || unsent_unknown_ || questions_.size() >= kMostQuestions) return false;
-  const abi::UnsentRequest request{token};
+  const abi::UnsentRequest request{token, until_ns};
   if (!SendWithFd(abi::MessageType::kUnsentRequest, &request, sizeof request, fd)) return false;
   questions_[token] = std::nullopt;
   return true;
@@ -62,6 +62,11 @@ std::optional<UnsentBytes::Answer> AgentLink::Take(uint64_t token) {
   std::optional<Answer> answer = std::move(found->second);
   questions_.erase(found);
   return answer;
+}
+
+void AgentLink::Forget(uint64_t token) {
+  const std::lock_guard lock(questions_mutex_);
+  questions_.erase(token);
 }
 
 void AgentLink::TakeUnsent(const abi::MessageHeader& header, const char* body, Fd fd) {

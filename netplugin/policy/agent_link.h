@@ -28,8 +28,9 @@ class AgentLink final : public BackgroundTask, public UnsentBytes {
   void Sweep(const Tick& tick) override;
   void Watch(std::vector<pollfd>* fds) override;
 
-  bool Ask(int fd, uint64_t token) override;
+  bool Ask(int fd, uint64_t token, uint64_t until_ns) override;
   std::optional<Answer> Take(uint64_t token) override;
+  void Forget(uint64_t token) override;
 
  private:
   static constexpr size_t kMostQuestions = 4096;

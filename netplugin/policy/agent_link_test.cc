@@ -37,8 +37,8 @@ class AgentLinkTest : public testing::WireTest {
 TEST_F(AgentLinkTest, TheBytesComeWithTheAnswerToTheirQuestion) {
   const Fd asked(memfd_create("asked", MFD_CLOEXEC)), bytes(memfd_create("bytes", MFD_CLOEXEC));
   ASSERT_EQ(write(bytes.get(), "abc", 3), 3);
-  ASSERT_TRUE(link_->Ask(asked.get(), 7));
-  ASSERT_TRUE(link_->Ask(asked.get(), 8));
+  ASSERT_TRUE(link_->Ask(asked.get(), 7, NowNs() + 1'000'000'000));
+  ASSERT_TRUE(link_->Ask(asked.get(), 8, NowNs() + 1'000'000'000));
   EXPECT_FALSE(link_->Take(7)) << "no answer yet";
   EXPECT_EQ(agent_->TakeUnsentRequest(), 7u);
   EXPECT_EQ(agent_->TakeUnsentRequest(), 8u);
@@ -58,26 +58,35 @@ TEST_F(AgentLinkTest, TheBytesComeWithTheAnswerToTheirQuestion) {
   EXPECT_TRUE(link_->Take(7) && !link_->Take(7)->file.valid()) << "once";
 }
 
+TEST_F(AgentLinkTest, AnAnswerThatNobodyWaitsForIsDropped) {
+  const Fd asked(memfd_create("asked", MFD_CLOEXEC)), bytes(memfd_create("bytes", MFD_CLOEXEC));
+  ASSERT_TRUE(link_->Ask(asked.get(), 7, NowNs() + 1'000'000'000));
+  link_->Forget(7);
+  ASSERT_TRUE(agent_->AnswerUnsent(7, 0, "", bytes.get()));
+  Sweep();
+  EXPECT_FALSE(link_->Take(7)->file.valid());
+}
+
 TEST_F(AgentLinkTest, AnAgentThatEndsHasRefused) {
   const Fd asked(memfd_create("asked", MFD_CLOEXEC));
-  ASSERT_TRUE(link_->Ask(asked.get(), 7));
+  ASSERT_TRUE(link_->Ask(asked.get(), 7, NowNs() + 1'000'000'000));
   agent_.reset();
   Sweep();
   const auto answer = link_->Take(7);
   ASSERT_TRUE(answer);
   EXPECT_FALSE(answer->file.valid());
-  EXPECT_FALSE(link_->Ask(asked.get(), 8)) << "there is nobody";
+  EXPECT_FALSE(link_->Ask(asked.get(), 8, NowNs() + 1'000'000'000)) << "there is nobody";
 }
 
 TEST_F(AgentLinkTest, AnOlderAgentIsNotAskedTwice) {
   const Fd asked(memfd_create("asked", MFD_CLOEXEC));
-  ASSERT_TRUE(link_->Ask(asked.get(), 7));
+  ASSERT_TRUE(link_->Ask(asked.get(), 7, NowNs() + 1'000'000'000));
   ASSERT_TRUE(agent_->SendReject("message type 7 is not for the agent"));
   Sweep();
   EXPECT_TRUE(link_->Take(7));
   link_->Sweep({NowNs() + AgentLink::kRetryRefusedNs + 1, false});
   ASSERT_TRUE(agent_->Greet()) << "it comes back";
-  EXPECT_FALSE(link_->Ask(asked.get(), 8));
+  EXPECT_FALSE(link_->Ask(asked.get(), 8, NowNs() + 1'000'000'000));
 }
 
 }  // namespace

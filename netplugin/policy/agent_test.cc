@@ -196,6 +196,26 @@ TEST_F(AgentTest, AReceiverThatTakesItsTimeIsNoSlowPath) {
   EXPECT_LE(lane.backlog_ns.load(), 5'000'000u);
 }
 
+TEST_F(AgentTest, AWaitIsOverWhenTheDataIsThereAndNotWhenItIsRead) {
+  std::vector<char> data(9000), target(9000);
+  const std::atomic<uint64_t>& waited = FindFlow(agent_->telemetry(), abi::Direction::kReceive)->wait_peer_ns;
+  // The first chunk that says when it was sent makes its reader ask when it came; some are sent before the plugin knows that an agent looks.
+  for (int i = 0; i < 8; ++i) {
+    void* request = nullptr;
+    int done = 0, size = 0;
+    const uint64_t before_ns = waited.load(), posted_ns = NowNs();
+    ASSERT_EQ(table().Receive(pair_.recv, target.data(), target.size(), &request), nccl::kSuccess);
+    ASSERT_EQ(table().Test(request, &done, &size), nccl::kSuccess);
+    ASSERT_EQ(done, 0) << "it waits";
+    ASSERT_EQ(SendAll(table(), pair_.send, data.data(), data.size()), nccl::kSuccess);
+    const uint64_t sent_ns = NowNs();
+    ASSERT_TRUE(Eventually([&] { return NowNs() >= sent_ns + 50'000'000; })) << "meanwhile nobody reads";
+    ASSERT_TRUE(Eventually([&] { return table().Test(request, &done, &size) == nccl::kSuccess && done != 0; }));
+    if (i < 4) continue;
+    EXPECT_LE(waited.load() - before_ns, sent_ns - posted_ns + 25'000'000) << "half of the time in which nobody read";
+  }
+}
+
 TEST_F(AgentTest, EntriesOutOfRangeAreRefusedAndCounted) {
   PolicyFile file;
   ASSERT_TRUE(agent_->SendPolicy(file.fd()));

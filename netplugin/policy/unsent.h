@@ -12,15 +12,17 @@ namespace weft::net {
 class UnsentBytes {
  public:
   struct Answer {
-    Fd file;             ///< from its beginning the bytes; invalid: the connection is as it was
+    Fd file;             ///< from its beginning the bytes, for a few seconds; invalid: they were not taken
     uint64_t bytes = 0;
   };
 
   /// Asks for the bytes of connection `fd`, which nobody may write to until the answer is there; with them it is closed and its peer is told
-  /// nothing. False: there is nobody to ask. Threads: any; never blocks.
-  virtual bool Ask(int fd, uint64_t token) = 0;
+  /// nothing. After `until_ns` of CLOCK_MONOTONIC they are not taken any more. False: there is nobody to ask. Threads: any; never blocks.
+  virtual bool Ask(int fd, uint64_t token, uint64_t until_ns) = 0;
   /// The answer to that question, once. Threads: any.
   virtual std::optional<Answer> Take(uint64_t token) = 0;
+  /// Nobody will take that answer. Threads: any.
+  virtual void Forget(uint64_t token) = 0;
 
  protected:
   ~UnsentBytes() = default;

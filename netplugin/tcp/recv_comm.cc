@@ -113,13 +113,14 @@ void RecvComm::Progress() {
   }
   if (moved > 0 || finished_count_ > 0) {
     const uint64_t now = NowNs();
-    if (recorder_.waiting()) recorder_.WaitEnds(recorder_.slot().wait_peer_ns, now);
+    if (recorder_.waiting()) recorder_.WaitEnds(recorder_.slot().wait_peer_ns, Came(now));
     recorder_.Active(now, moved);
     for (uint32_t i = 0; i < finished_count_; ++i) {
       recorder_.Completed(finished_[i]->Received(), finished_[i]->posted_ns, now);
       finished_[i]->done = true;
     }
     finished_count_ = 0;
+    if (pending_ > 0) recorder_.WaitBegins(now);  // for the rest, by whoever sleeps until it comes too
   } else if (pending_ > 0 && error_ == nccl::kSuccess) {
     const uint32_t left = open_.load(std::memory_order_relaxed);
     if (left == 0) Fail(nccl::kRemoteError, "the peer closed the connection");
@@ -248,6 +249,16 @@ void RecvComm::NoteRead(Lane& lane, uint64_t bytes, bool ended) {
   lane.unread += bytes;
   if (lane.unread > window_.load(std::memory_order_relaxed)) lane.meter.Forget();
   if (ended) lane.unread = 0;
+  if (lane.came_ns != 0 && recorder_.waiting()) came_ns_ = std::min(came_ns_, lane.came_ns);
+}
+
+/// When the first came of what is read at `now`, as NowNs(); at the latest then, and then where it is not known. A process that has lost
+/// its core, or is stopped, does not wait for its peer meanwhile.
+uint64_t RecvComm::Came(uint64_t now) {
+  const uint64_t came_ns = std::exchange(came_ns_, kNotKnown);
+  if (came_ns == kNotKnown) return now;
+  const uint64_t meter_ns = MeterNs();
+  return now - std::min(now, meter_ns - std::min(meter_ns, came_ns));
 }
 
 /// Nothing is there to be read, and all that was read was looked at.

@@ -77,6 +77,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   static constexpr uint32_t kShortChunks = 8;  // in a row, until acknowledgements wait; said again after kReminder more
   static constexpr uint32_t kReminder = 64;
   static constexpr uint64_t kLeastWindow = 32768;  // that a sender has for sure, until the kernel was asked
+  static constexpr uint64_t kNotKnown = UINT64_MAX;
 
   struct Lane {
     int fd = -1;       // set before its bit in open_, closed and replaced by the data thread under lanes_mutex_
@@ -103,9 +104,9 @@ class RecvComm final : public Comm, public BackgroundTask {
     ArrivalMeter meter;
     // On its way to another connection (recv_move.cc):
     uint64_t taken = 0;         // bytes of the stream that were read, over all its connections
-    Fd next;
+    Fd next;                    // changed under lanes_mutex_
     LaneResume resume{};
-    uint32_t resume_bytes = 0;  // of it that have come
+    uint32_t resume_bytes = 0;  // of it that have come; under lanes_mutex_
     bool broken = false;        // nothing more comes over the old one
     uint64_t skip = 0;          // bytes of the new one that had come over the old one
   };
@@ -132,6 +133,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   void MeterArrival(Lane& lane);
   void NoteRead(Lane& lane, uint64_t bytes, bool ended);
   void NoteEmpty(Lane& lane);
+  uint64_t Came(uint64_t now);
   ssize_t Receive(Lane& lane, iovec* parts, size_t count);
   // kDrained: a further read would find nothing. kStop: there was nothing, or the lane is not ours any more.
   enum class ReadResult { kMore, kDrained, kStop };
@@ -176,6 +178,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   int64_t tag_ = kNoTag;  // of all receives so far; kNoTag: there was none, or tags decide
   std::unique_ptr<TagMatcher> matcher_;
   uint32_t pending_ = 0;  // posted and not complete
+  uint64_t came_ns_ = kNotKnown;  // while waiting: of what the reads of this call have brought, when it came, by the kernel (MeterNs)
   uint32_t following_ = 0;  // bit i: lane i has a next connection
   bool awaits_ = false;        // lanes have had SO_RCVLOWAT set, by which epoll says less than there is
   std::atomic<uint64_t> window_{kLeastWindow};  // that the senders of all lanes have for sure; by the background thread

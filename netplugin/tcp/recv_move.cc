@@ -12,10 +12,21 @@
 
 namespace weft::net {
 
+namespace {
+
+/// Whether the sender has begun to send over it: only then it may have closed the one before.
+bool HasBegun(const Fd& fd) {
+  char byte;
+  return fd.valid() && recv(fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+}  // namespace
+
 bool RecvComm::Offer(uint32_t index, Fd* fd) {
   Lane& lane = lanes_[index];
   const std::lock_guard lock(lanes_mutex_);
-  if (lane.fd < 0) return false;
+  // What a connection has brought is acknowledged, and comes over no other one: it is followed first, and the sender asks again.
+  if (lane.fd < 0 || lane.resume_bytes > 0 || HasBegun(lane.next) || HasBegun(lane.offered)) return false;
   const LaneAck ack{kAckMagic, 1};
   // The buffer of a new connection is empty. From here on the sender may close the old one.
   lane.offered = std::move(*fd);  // an earlier one was given up by the sender
@@ -33,7 +44,6 @@ void RecvComm::FollowMove(Lane& lane) {
   if ((offered_.load(std::memory_order_acquire) & bit) != 0) {
     const std::lock_guard lock(lanes_mutex_);
     lane.next = std::move(lane.offered);
-    lane.resume_bytes = 0;
     following_ |= bit;
     offered_.fetch_and(~bit, std::memory_order_relaxed);
   }
@@ -46,6 +56,7 @@ void RecvComm::FollowMove(Lane& lane) {
 /// Whether it is known from where the next connection goes on.
 bool RecvComm::ReadResume(Lane& lane) {
   if (lane.resume_bytes == sizeof lane.resume) return true;
+  const std::lock_guard lock(lanes_mutex_);  // another one may be offered
   const ssize_t got = recv(lane.next.get(), reinterpret_cast<char*>(&lane.resume) + lane.resume_bytes,
                            sizeof lane.resume - lane.resume_bytes, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
@@ -60,9 +71,11 @@ bool RecvComm::ReadResume(Lane& lane) {
   return false;
 }
 
-/// The sender has thought better of it, or tries another one, which then is offered.
+/// The sender has thought better of it, or tries another one, which then is offered. Under lanes_mutex_.
 void RecvComm::DropNext(Lane& lane) {
   lane.next.Reset();
+  lane.resume_bytes = 0;
+  lane.broken = false;  // what the old one says counts again
   following_ &= ~(1u << Index(lane));
 }
 
@@ -75,6 +88,7 @@ void RecvComm::SwitchTo(Lane& lane) {
   following_ &= ~(1u << index);
   lane.port = PeerAddress(lane.fd).port;
   lane.skip = lane.taken - lane.resume.position;
+  lane.resume_bytes = 0;
   lane.broken = false;
   lane.least_awaited = 1;
   lane.short_chunks = 0;

@@ -115,10 +115,48 @@ TEST_F(RecvMoveTest, TheNewestOfSeveralCounts) {
   Lanes lanes(services_, listener_);
   Receiver receiver(lanes);
   lanes.Send(0, stream.data(), 120);
-  for (const size_t position : {100, 100, 90}) ASSERT_TRUE(lanes.Move(0, position));
+  for (const size_t position : {100, 100, 90}) {
+    ASSERT_TRUE(lanes.Move(0, position));
+    ASSERT_EQ(receiver.Turns(), nccl::kSuccess);
+  }
   lanes.Send(0, stream.data() + 90, stream.size() - 90);
   EXPECT_EQ(receiver.Turns(), nccl::kSuccess);
   EXPECT_TRUE(receiver.done() && receiver.IsRight());
+}
+
+TEST_F(RecvMoveTest, OneThatHasBegunIsFollowedBeforeThereIsAnother) {
+  const std::string stream = Stream();
+  Lanes lanes(services_, listener_);
+  lanes.AddLane(1);
+  lanes.Send(1, stream.data(), 100);
+  ASSERT_TRUE(lanes.Move(1, 100));
+  lanes.Send(1, stream.data() + 100, 50);  // acknowledged: they come over no other one
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+  Fd offered(ends[0]);
+  const Fd other(ends[1]);
+  EXPECT_FALSE(lanes.comm().Offer(1, &offered));
+  Receiver receiver(lanes);
+  ASSERT_EQ(receiver.Turns(), nccl::kSuccess);
+  ASSERT_TRUE(lanes.Move(1, 150));
+  lanes.Send(1, stream.data() + 150, stream.size() - 150);
+  EXPECT_EQ(receiver.Turns(), nccl::kSuccess);
+  EXPECT_TRUE(receiver.done() && receiver.IsRight());
+}
+
+TEST_F(RecvMoveTest, ASenderThatEndsWithItsNewConnectionIsSeenToEnd) {
+  const std::string stream = Stream();
+  Lanes lanes(services_, listener_);
+  Receiver receiver(lanes);
+  lanes.Send(0, stream.data(), 120);
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+  Fd offered(ends[0]), other(ends[1]);
+  ASSERT_TRUE(lanes.comm().Offer(0, &offered));
+  lanes.Close(0);
+  ASSERT_EQ(receiver.Turns(), nccl::kSuccess) << "the new one may go on";
+  other.Reset();
+  EXPECT_EQ(receiver.Turns(), nccl::kRemoteError);
 }
 
 TEST_F(RecvMoveTest, ALaneThatIsNotThereIsNotTakenOver) {

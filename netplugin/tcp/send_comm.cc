@@ -75,13 +75,14 @@ int SendComm::Send(const void* data, uint64_t size, int32_t tag, Request** reque
 }
 
 void SendComm::AddTo(PollList* fds) {
-  for (uint32_t left = error_ == nccl::kSuccess ? queued_lanes_ & ~Enter() : 0; left != 0; left &= left - 1) {
+  const uint32_t parked = Enter();
+  for (uint32_t left = error_ == nccl::kSuccess ? queued_lanes_ & ~parked : 0; left != 0; left &= left - 1) {
     fds->Add(lanes_[static_cast<size_t>(std::countr_zero(left))].fd, POLLOUT);
   }
-  Leave();
   // All queues are empty and more is to be dealt: at once.
   const bool dealt = deal_ == next_ || gate_.armed() || error_ != nccl::kSuccess;
-  if (queued_lanes_ == 0 && !dealt && weighted_count_ > 0) fds->Add(lanes_[weighted_[0]].fd, POLLOUT);
+  if (queued_lanes_ == 0 && !dealt && weighted_count_ > 0 && (parked >> weighted_[0] & 1) == 0) fds->Add(lanes_[weighted_[0]].fd, POLLOUT);
+  Leave();
 }
 
 int SendComm::Test(Request* request, int* done, int* size) {

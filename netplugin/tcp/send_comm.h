@@ -63,6 +63,8 @@ class SendComm final : public Comm, public BackgroundTask {
   static constexpr uint64_t kMoveAfterNs = 1'000'000'000;
   static constexpr uint64_t kMoveOpenNs = 300'000'000;
   static constexpr uint64_t kLongestMovePauseNs = 10'000'000'000;
+  static constexpr uint64_t kAskNs = 2'000'000'000;  // after which the agent must not begin any more; it may take as long again
+  static constexpr uint64_t kTellSilenceNs = 3'000'000'000;  // that a lane was left, and why: longer than from one report to the next
   static constexpr int kLastMovesMs = 5000;  // at the end of the flow
 
   struct SendRequest : Request {
@@ -97,8 +99,9 @@ class SendComm final : public Comm, public BackgroundTask {
     Fd fd;  // the new connection
     Opening opening;
     uint64_t token = 0;
-    Fd file;  // what the old one still had; from then on that is gone
+    std::unique_ptr<char[]> data;  // what the old one still had; from then on that is gone
     uint64_t bytes = 0, sent = 0;
+    Fd left;  // given up while it was sent over: open until the receiver has the next one, so that it sees no end
     LaneResume resume{};
     uint32_t resume_sent = 0;
     uint64_t silent_ns = 0;
@@ -115,6 +118,7 @@ class SendComm final : public Comm, public BackgroundTask {
     Opening opening;
     std::unique_ptr<Move> move;
     uint64_t move_at_ns = 0, move_pause_ns = 0;
+    uint64_t told_until_ns = 0;  // of one that was left: it says so
     uint64_t failed_epoch = 0;
     uint16_t logged_port = 0;
     uint8_t tos = 0;
@@ -124,6 +128,7 @@ class SendComm final : public Comm, public BackgroundTask {
 
     // The data thread's between Enter() and Leave(), the background thread's while the lane is parked.
     uint64_t written = 0;  // bytes of the stream that the kernel was given
+    uint64_t began = 0;    // of them, before this connection
     uint32_t moves = 0;
 
     // Data thread.
@@ -177,6 +182,7 @@ class SendComm final : public Comm, public BackgroundTask {
   // send_lanes.cc: background thread.
   void OpenMissing(uint64_t now);
   Lane* FindSlot();
+  bool Wanted(const Lane& lane) const;
   void BeginLane(Lane& lane, uint16_t port, uint64_t now);
   void DriveLane(Lane& lane, uint64_t now);
   Fd Connect(uint16_t port, uint8_t tos, const char** what);
@@ -191,10 +197,13 @@ class SendComm final : public Comm, public BackgroundTask {
   void DriveMove(Lane& lane, uint64_t now);
   void OpenMove(Lane& lane, uint64_t now);
   void TakeBytes(Lane& lane, uint64_t now);
+  static bool ReadBytes(Move& move, const UnsentBytes::Answer& answer, uint64_t greeting);
   void SendBytes(Lane& lane, uint64_t now);
-  void EndMove(Lane& lane);
+  void EndMove(Lane& lane, uint64_t now);
+  void TellSilence(uint16_t port, uint64_t silent_ns, uint64_t wire_bytes, uint64_t retransmits, uint64_t now);
   void GiveUpMove(Lane& lane, const char* why, uint64_t now);
   void FinishMoves();
+  bool IsParents() const;
   bool Parked(const Lane& lane) const { return (parked_.load(std::memory_order_relaxed) >> Index(lane) & 1) != 0; }
   void Unpark(const Lane& lane) { parked_.fetch_and(~(1u << Index(lane)), std::memory_order_seq_cst); }
 
@@ -214,6 +223,7 @@ class SendComm final : public Comm, public BackgroundTask {
   // Bumped (release) by the background thread when a lane changed, so that the data thread looks at all of them.
   std::atomic<uint32_t> attention_{0};
   std::atomic<uint32_t> parked_{0};     // bit i: the data thread must keep off the connection of lane i
+  std::atomic<bool> lost_{false};       // bytes of a lane are gone
   std::atomic<bool> inside_{false};     // the data thread uses those of the others
   std::atomic<uint8_t> tos_;  // relaxed: a hint for the receiver's acknowledgements
   std::atomic<bool> noticed_{false};  // by the background thread: notices have come

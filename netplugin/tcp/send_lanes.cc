@@ -24,12 +24,16 @@ void SendComm::Sweep(const Tick& tick) {
   if (entry_.present()) OpenMissing(tick.now);
   for (Lane& lane : lanes_) {
     if (lane.state.load(std::memory_order_relaxed) == LaneState::kConnecting) DriveLane(lane, tick.now);
-    if (lane.move) DriveMove(lane, tick.now);
+    if (lane.move && !IsParents()) DriveMove(lane, tick.now);
   }
   MarkAndPace(tick.now);
   if (!tick.sample) return;
   uint64_t busy_us = 0, draining_ns = 0;  // lanes are busy at the same time: the busiest one speaks for the flow
   for (Lane& lane : lanes_) {
+    if (lane.told_until_ns != 0 && tick.now >= lane.told_until_ns) {
+      lane.told_until_ns = 0;
+      if (lane.state.load(std::memory_order_acquire) == LaneState::kFailed) recorder_.slot().silent_ms[Index(lane)].store(0, std::memory_order_relaxed);
+    }
     if (lane.state.load(std::memory_order_acquire) != LaneState::kActive || Parked(lane)) continue;
     abi::LaneTelemetry* telemetry = &recorder_.lane(Index(lane));
     const TcpMoment moment = SampleTcpInfo(lane.fd, listener_.family, abi::Direction::kSend, tick.now, telemetry);
@@ -41,7 +45,7 @@ void SendComm::Sweep(const Tick& tick) {
     if (!shut) draining_ns = std::max(draining_ns, moment.draining_ns);
     lane.moment = moment;
     const uint64_t silent_ns = UnansweredFor(moment, &lane.answered_ns), silent_ms = silent_ns / 1'000'000;
-    WatchSilence(lane, silent_ns, tick.now);
+    if (!IsParents()) WatchSilence(lane, silent_ns, tick.now);
     recorder_.slot().silent_ms[Index(lane)].store(static_cast<uint32_t>(std::min<uint64_t>(silent_ms, UINT32_MAX)), std::memory_order_relaxed);
     // Told from the kernel's count, as the socket is the data thread's to read. The end of a stream counts as one byte.
     if (Index(lane) == 0 && moment.received_bytes >= sizeof(PostedNotice) && !noticed_.exchange(true)) {
@@ -91,19 +95,22 @@ void SendComm::OpenMissing(uint64_t now) {
   }
 }
 
+/// Whether the policy names its port.
+bool SendComm::Wanted(const Lane& lane) const {
+  return std::ranges::any_of(entry_.policy().lanes, [&](const auto& want) { return want.source_port == lane.port; });
+}
+
 /// A free slot; or nullptr, and then an idle lane that the policy no longer names is being given up to make room.
 SendComm::Lane* SendComm::FindSlot() {
-  const auto wanted = [this](const Lane& lane) {
-    return std::ranges::any_of(entry_.policy().lanes, [&](const auto& want) { return want.source_port == lane.port; });
-  };
   Lane* idle = nullptr;
   for (Lane& lane : lanes_) {
     const LaneState state = lane.state.load(std::memory_order_acquire);
-    if (state == LaneState::kNone || (state == LaneState::kFailed && !wanted(lane))) return &lane;
+    if (state == LaneState::kNone || (state == LaneState::kFailed && !Wanted(lane))) return &lane;
     if (state != LaneState::kActive) continue;
     if (lane.retire.load(std::memory_order_relaxed)) return nullptr;  // one at a time
+    if (lane.move || lane.moment.unanswered) continue;  // what the kernel has of it is still to be moved
     if (Index(lane) == 0 && tagged_.load(std::memory_order_relaxed)) continue;  // what the receiver says comes this way
-    if (!wanted(lane) && recorder_.lane(Index(lane)).weight.load(std::memory_order_relaxed) == 0) idle = &lane;
+    if (!Wanted(lane) && recorder_.lane(Index(lane)).weight.load(std::memory_order_relaxed) == 0) idle = &lane;
   }
   if (idle) {
     idle->retire.store(true, std::memory_order_relaxed);
@@ -120,8 +127,8 @@ void SendComm::BeginLane(Lane& lane, uint16_t port, uint64_t now) {
   lane.pacing_bps = 0;
   lane.moment = {};
   lane.answered_ns = 0;
-  lane.written = 0;
-  lane.move_at_ns = lane.move_pause_ns = 0;
+  lane.written = lane.began = 0;
+  lane.move_at_ns = lane.move_pause_ns = lane.told_until_ns = 0;
   recorder_.slot().silent_ms[Index(lane)].store(0, std::memory_order_relaxed);
   recorder_.lane(Index(lane)).bytes.store(0, std::memory_order_relaxed);  // nobody sends on it now
   const char* what = "";

@@ -1,4 +1,5 @@
 // The data thread's side of a flow's policy: which lanes carry how much.
+#include <cerrno>
 #include <cstring>
 
 #include "netplugin/abi/seqlock.h"
@@ -8,6 +9,7 @@ namespace weft::net {
 
 /// Called when the table, the mapping or a lane changed since the last look.
 void SendComm::ApplyPolicy(const PolicyMapping& mapping, uint64_t epoch, uint32_t attention) {
+  if (lost_.load(std::memory_order_relaxed)) return Fail(lanes_[0], ECONNABORTED);
   if (&mapping != seen_mapping_) {
     // Release: every read of an older mapping is over by now.
     generation_in_use_.store(mapping.generation(), std::memory_order_release);
@@ -93,7 +95,7 @@ void SendComm::Reweigh() {
     if (lane.state.load(std::memory_order_acquire) != abi::LaneState::kActive) continue;
     for (const abi::LanePolicy& wanted : applied_.lanes) {
       if (wanted.source_port == 0) break;
-      if (wanted.source_port == lane.port && !lane.retire.load(std::memory_order_relaxed)) {
+      if (wanted.source_port == lane.telemetry->source_port.load(std::memory_order_relaxed) && !lane.retire.load(std::memory_order_relaxed)) {
         weights[Index(lane)] = wanted.weight;
       }
     }

@@ -110,8 +110,9 @@ class FlowRecorder {
 
   bool waiting() const { return waiting_since_ != 0; }
   void WaitBegins(uint64_t now) { waiting_since_ = now; }
-  void WaitEnds(std::atomic<uint64_t>& counter, uint64_t now) {
-    Bump(counter, now - waiting_since_);
+  /// `at`: now, or earlier, when what was waited for came; nothing is counted where that was before it was waited for.
+  void WaitEnds(std::atomic<uint64_t>& counter, uint64_t at) {
+    Bump(counter, at > waiting_since_ ? at - waiting_since_ : 0);
     waiting_since_ = 0;
   }
 

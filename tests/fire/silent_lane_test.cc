@@ -1,7 +1,10 @@
 // A flow between two ends whose lanes fall silent one after the other, as behind a switch that takes packets and forwards none: nothing
 // says so, and no path comes back. The bytes are taken from the kernel as the agent does it. Needs root.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <deque>
 #include <map>
@@ -26,24 +29,36 @@ namespace {
 /// The agent's answer without its socket.
 class Taker final : public UnsentBytes {
  public:
-  bool Ask(int fd, uint64_t token) override {
+  enum class How { kAnswer, kHang, kLose };
+  std::atomic<How> how{How::kAnswer};
+  std::atomic<size_t> greeting{0};  // bytes in front that are none of the stream
+
+  bool Ask(int fd, uint64_t token, uint64_t) override {
     const std::lock_guard lock(mutex_);
+    if (how == How::kHang) return true;
     Result<agent::UnsentBytes> taken = agent::TakeUnsent(fd);
     Answer& answer = answers_[token];
-    if (!taken) {
-      refusals_.push_back(taken.error().message());
-      return true;
-    }
-    answer.bytes = taken->bytes;
-    answer.file.Reset(taken->file.release());
+    if (!taken) return true;
     ++taken_;
+    if (how == How::kLose) return true;
+    std::string all(greeting, 'g');
+    all.resize(greeting + taken->bytes);
+    EXPECT_EQ(pread(taken->file.get(), all.data() + greeting, taken->bytes, 0), static_cast<ssize_t>(taken->bytes));
+    answer.file.Reset(memfd_create("unsent", MFD_CLOEXEC));
+    EXPECT_EQ(write(answer.file.get(), all.data(), all.size()), static_cast<ssize_t>(all.size()));
+    answer.bytes = all.size();
     return true;
   }
   std::optional<Answer> Take(uint64_t token) override {
     const std::lock_guard lock(mutex_);
+    if (how == How::kHang) return std::nullopt;
     Answer answer = std::move(answers_[token]);
     answers_.erase(token);
     return answer;
+  }
+  void Forget(uint64_t token) override {
+    const std::lock_guard lock(mutex_);
+    answers_.erase(token);
   }
   int taken() {
     const std::lock_guard lock(mutex_);
@@ -53,7 +68,6 @@ class Taker final : public UnsentBytes {
  private:
   std::mutex mutex_;
   std::map<uint64_t, Answer> answers_;
-  std::vector<std::string> refusals_;
   int taken_ = 0;
 };
 
@@ -108,6 +122,15 @@ class SilentLane : public ::testing::Test {
   Services services() { return {environment_, *telemetry_, policies_, background_, &taker_}; }
 
   uint16_t Port() const { return static_cast<uint16_t>(send_->slot()->lanes[0].source_port.load()); }
+  /// What is told of a lane from that port that failed, in ms.
+  uint32_t SilentFor(uint16_t port) const {
+    for (size_t i = 1; i < abi::kMaxLanes; ++i) {
+      const abi::LaneTelemetry& lane = send_->slot()->lanes[i];
+      const bool failed = lane.state.load() == static_cast<uint32_t>(abi::LaneState::kFailed);
+      if (failed && lane.source_port.load() == port) return send_->slot()->silent_ms[i].load();
+    }
+    return 0;
+  }
   static char Byte(uint32_t number, size_t at) { return static_cast<char>(number * 31 + at * 7 + (at >> 8)); }
   static int32_t TagOf(uint32_t number, bool tagged) { return tagged ? static_cast<int32_t>(number % 2) : 0; }
 
@@ -184,6 +207,7 @@ class SilentLane : public ::testing::Test {
       ASSERT_TRUE(Run(tagged, [&] { return whole_ >= whole + 50; }));
       ASSERT_TRUE(Silence(before, round % 3 != 1, round % 3 != 0));
       ASSERT_TRUE(Run(tagged, [&] { return Port() != before; })) << "round " << round;
+      ASSERT_TRUE(Run(tagged, [&] { return SilentFor(before) >= 1000; })) << "it is told of the port that was left";
       const uint32_t then = whole_;
       ASSERT_TRUE(Run(tagged, [&] { return whole_ >= then + 50; })) << "round " << round;
     }
@@ -206,6 +230,59 @@ class SilentLane : public ::testing::Test {
 
 TEST_F(SilentLane, EveryMessageArrivesWholeOverAnotherPath) { RunThroughSilences(false); }
 TEST_F(SilentLane, EveryMessageArrivesWholeWhereTagsDecideToo) { RunThroughSilences(true); }
+
+/// How its connection began was not acknowledged either.
+TEST_F(SilentLane, WhatComesBeforeTheStreamIsNotTakenForIt) {
+  taker_.greeting = sizeof(LaneHello);
+  const uint16_t before = Port();
+  ASSERT_TRUE(Silence(before, true, true));
+  ASSERT_TRUE(Run(false, [&] { return Port() != before; }));
+  taker_.greeting = 0;
+  const uint16_t next = Port();
+  ASSERT_TRUE(Run(false, [&] { return whole_ >= 50; }));
+  ASSERT_TRUE(Silence(next, true, true));
+  ASSERT_TRUE(Run(false, [&] { return Port() != next; }));
+  ASSERT_TRUE(Run(false, [&] { return whole_ >= 100; }));
+}
+
+TEST_F(SilentLane, AReceiverThatReadsNothingForLongGetsAllAfterwards) {
+  ASSERT_TRUE(Run(false, [&] { return whole_ >= 20; }));
+  const uint16_t before = Port();
+  ASSERT_TRUE(Silence(before, true, true));
+  for (const uint64_t until = NowNs() + 8'000'000'000; NowNs() < until && !HasFatalFailure();) {
+    Send(false);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_TRUE(Run(false, [&] { return whole_ >= 100; }));
+  EXPECT_NE(Port(), before);
+}
+
+TEST_F(SilentLane, AnAgentThatHangsIsWaitedForAndThenThePath) {
+  ASSERT_TRUE(Run(false, [&] { return whole_ >= 20; }));
+  const uint16_t before = Port();
+  taker_.how = Taker::How::kHang;
+  ASSERT_TRUE(Silence(before, true, true));
+  const uint64_t until = NowNs() + 3'000'000'000;
+  ASSERT_TRUE(Run(false, [&] { return NowNs() >= until; }));
+  ASSERT_TRUE(Silence(before, false, false));
+  const uint32_t whole = whole_;
+  ASSERT_TRUE(Run(false, [&] { return whole_ >= whole + 50; }));
+  EXPECT_EQ(Port(), before);
+}
+
+TEST_F(SilentLane, BytesThatAreTakenAndLostFailTheFlow) {
+  std::vector<char> data(20'000);
+  ASSERT_TRUE(Silence(Port(), true, true));
+  taker_.how = Taker::How::kLose;
+  int code = nccl::kSuccess;
+  for (const uint64_t until = NowNs() + 20'000'000'000; NowNs() < until && code == nccl::kSuccess;) {
+    Request* request = nullptr;
+    code = send_->Send(data.data(), data.size(), 0, &request);
+    int done = 0;
+    while (code == nccl::kSuccess && request && done == 0 && NowNs() < until) code = send_->Test(request, &done, nullptr);
+  }
+  EXPECT_EQ(code, nccl::kRemoteError);
+}
 
 /// The sender is done with its messages, and leaves, before anything is known of them.
 TEST_F(SilentLane, WhatWasTakenFromTheKernelIsSentBeforeTheFlowEnds) {

@@ -29,10 +29,10 @@ def run(*command):
     return done.stdout
 
 
-def namespaces(rate):
+def namespaces(rate, *options, spines=2):
     """leaf -> namespace of the fabric that is made here."""
-    made = subprocess.run([TESTBED, "up", "--id", FABRIC, "--leaves", "2", "--spines", "2", "--hosts-per-leaf", "1",
-                           "--rate", rate, "--output", "json"], capture_output=True, text=True)
+    made = subprocess.run([TESTBED, "up", "--id", FABRIC, "--leaves", "2", "--spines", str(spines), "--hosts-per-leaf", "1",
+                           "--rate", rate, "--output", "json", *options], capture_output=True, text=True)
     if made.returncode != 0:
         skip("fabric", made.stderr.strip())
     return {switch["name"]: switch["namespace"] for switch in json.loads(made.stdout)["switches"]}

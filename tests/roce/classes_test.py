@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """RoCEv2 flows of two classes over one slow port: two virtual machines, one on each leaf of a fabric with one spine, whose port to it is
 slowed. Two flows at once in one class share it evenly; with one of them raised they share it as the classes are declared, as the port's own
-counters say for as long as both have something to send; and the raised one is faster.
+counters say for as long as both have something to send.
 """
 import json
 import pathlib
@@ -58,18 +58,16 @@ def speed(folder, phase, flow):
 
 
 def judge(folder, port):
-    speeds = {phase: [speed(folder, phase, flow) for flow in ("raised", "other")] for phase in ("one", "two")}
-    if not all(map(all, speeds.values())):
+    speeds = [speed(folder, "one", flow) for flow in ("raised", "other")]
+    ended = [speed(folder, "two", flow) for flow in ("raised", "other")]  # between its runs a flow has nothing to send: no figure of the port's
+    if not all(speeds + ended):
         return
-    share = {phase: each[0] / sum(each) for phase, each in speeds.items()}
     of_port, looks = port.raised_share()
-    for phase, text in (("one", "in one class"), ("two", "one of them raised")):
-        print(f"{text}: {speeds[phase][0] / 1e6:.2f} and {speeds[phase][1] / 1e6:.2f} MB/s, {100 * share[phase]:.0f} % of it the first's")
-    print(f"the port sent {100 * of_port:.1f} % in the raised class in {looks} times {EVERY_S} s in which packets of both waited, {SHARE} % declared")
-    check(abs(share["one"] - 0.5) <= 0.15, "two flows of one class do not share evenly")
+    print(f"in one class: {speeds[0] / 1e6:.2f} and {speeds[1] / 1e6:.2f} MB/s")
+    print(f"in two: the port sent {100 * of_port:.1f} % in the raised class in {looks} times {EVERY_S} s in which packets of both waited, "
+          f"{SHARE} % declared")
+    check(abs(speeds[0] / sum(speeds) - 0.5) <= 0.15, "two flows of one class do not share evenly")
     check(abs(of_port - SHARE / 100) <= 0.03, "the port does not share as declared")
-    # Between its runs a flow has nothing to send, and the other one gets all.
-    check(share["two"] >= 0.6, "the raised flow is hardly faster")
 
 
 def main():

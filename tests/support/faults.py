@@ -32,8 +32,9 @@ def switch(cluster, name):
 
 
 def routes(namespace):
-    """Each route, those that others go over first."""
-    lines = ip(namespace, "route", "show").replace("\n\t", " ").splitlines()  # a way of several is a line of its own
+    """Each route, those that others go over first, without what the kernel says of its state (it sees a carrier up to a second late)."""
+    text = re.sub(r" (dead|linkdown)\b", "", ip(namespace, "route", "show"))
+    lines = text.replace("\n\t", " ").splitlines()  # a way of several is a line of its own
     return sorted(lines, key=lambda line: " via " in line)
 
 

@@ -205,7 +205,9 @@ class Sequence:
     def run(self, seed):
         draw = random.Random(seed)
         todo = [Drawn.of(draw) for _ in range(draw.choice([2, 3]))]
-        together = int(draw.random() < 1 / 3)  # the first two
+        together = int(draw.random() < 1 / 3)  # the first two; of which one takes routes along at most, as each brings back those that it saw
+        while together and all(issubclass(drawn.kind, CableDown) for drawn in todo[:2]):
+            todo[1] = Drawn.of(draw)
         self.undisturbed()
         while todo:
             self.calm()

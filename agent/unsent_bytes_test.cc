@@ -13,10 +13,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <string>
-#include <thread>
 
 #include "testbed/require_fabric.h"
 
@@ -66,9 +64,19 @@ class UnsentBytesTest : public ::testing::Test {
     }
     return all;
   }
-  static void Sleep(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
-  /// Past the first retransmission.
-  static void WaitForTimeout() { Sleep(700); }
+  /// Until the kernel says that of the sender's connection, or 20 s.
+  bool WaitUntil(bool (*said)(const tcp_info&)) const {
+    tcp_info info{};
+    for (int tries = 0; tries < 20'000; ++tries) {
+      socklen_t bytes = sizeof info;
+      if (::getsockopt(sender_.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 && said(info)) return true;
+      ::poll(nullptr, 0, 1);
+    }
+    return false;
+  }
+  bool WaitForTimeout() const {
+    return WaitUntil([](const tcp_info& info) { return info.tcpi_retransmits > 0; });
+  }
   bool InRepair() {
     int on = 0;
     socklen_t bytes = sizeof on;
@@ -86,7 +94,7 @@ TEST_F(UnsentBytesTest, AllThatWasNotAcknowledgedAndNothingElse) {
   const std::string text(100'000, 'x');
   Send(text.substr(0, 99'999));
   Send("y");
-  WaitForTimeout();
+  ASSERT_TRUE(WaitForTimeout());
   const auto taken = TakeUnsent(sender_.get());
   ASSERT_TRUE(taken) << taken.error().message();
   ASSERT_EQ(taken->bytes, text.size());
@@ -103,7 +111,7 @@ TEST_F(UnsentBytesTest, AllThatWasNotAcknowledgedAndNothingElse) {
 
 TEST_F(UnsentBytesTest, WhereThePeerAnswersNothingIsTaken) {
   Send("before");
-  Sleep(50);
+  ASSERT_TRUE(WaitUntil([](const tcp_info& info) { return info.tcpi_unacked == 0; }));
   const auto taken = TakeUnsent(sender_.get());
   ASSERT_FALSE(taken);
   EXPECT_THAT(taken.error().message(), HasSubstr("the peer answers"));
@@ -115,7 +123,7 @@ TEST_F(UnsentBytesTest, APeerThatDoesNotReadAnswers) {
   const std::string text(65536, 'x');
   while (::send(sender_.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT) > 0) {
   }
-  Sleep(1500);  // its window is shut: it is asked, and answers
+  ASSERT_TRUE(WaitUntil([](const tcp_info& info) { return info.tcpi_probes > 0 || info.tcpi_backoff > 0; })) << "its window is shut: it is asked";
   EXPECT_FALSE(TakeUnsent(sender_.get()));
 }
 
@@ -133,7 +141,7 @@ TEST_F(UnsentBytesTest, WhatIsNoConnectionIsRefused) {
 TEST_F(UnsentBytesTest, WithoutThePrivilegeTheConnectionIsAsItWas) {
   Silence();
   Send("kept");
-  WaitForTimeout();
+  ASSERT_TRUE(WaitForTimeout());
   const pid_t child = ::fork();
   if (child == 0) {
     if (::seteuid(65534) != 0) ::_exit(2);

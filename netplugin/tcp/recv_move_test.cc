@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "netplugin/testing/lanes.h"
 
@@ -22,6 +23,13 @@ std::string Stream() {
     for (int i = 0; i < 100; ++i) stream.push_back(static_cast<char>(offset + static_cast<uint64_t>(i)));
   }
   return stream;
+}
+
+/// Its two ends.
+std::pair<Fd, Fd> Connection() {
+  int ends[2] = {-1, -1};
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+  return {Fd(ends[0]), Fd(ends[1])};
 }
 
 class Receiver {
@@ -98,9 +106,7 @@ TEST_F(RecvMoveTest, ANewConnectionThatIsGivenUpChangesNothing) {
   Lanes lanes(services_, listener_);
   Receiver receiver(lanes);
   lanes.Send(0, stream.data(), 120);
-  int ends[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-  Fd offered(ends[0]), other(ends[1]);
+  auto [offered, other] = Connection();
   ASSERT_TRUE(lanes.comm().Offer(0, &offered));
   ASSERT_EQ(receiver.Turns(), nccl::kSuccess);
   other.Reset();
@@ -131,10 +137,7 @@ TEST_F(RecvMoveTest, OneThatHasBegunIsFollowedBeforeThereIsAnother) {
   lanes.Send(1, stream.data(), 100);
   ASSERT_TRUE(lanes.Move(1, 100));
   lanes.Send(1, stream.data() + 100, 50);  // acknowledged: they come over no other one
-  int ends[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-  Fd offered(ends[0]);
-  const Fd other(ends[1]);
+  auto [offered, other] = Connection();
   EXPECT_FALSE(lanes.comm().Offer(1, &offered));
   Receiver receiver(lanes);
   ASSERT_EQ(receiver.Turns(), nccl::kSuccess);
@@ -149,9 +152,7 @@ TEST_F(RecvMoveTest, ASenderThatEndsWithItsNewConnectionIsSeenToEnd) {
   Lanes lanes(services_, listener_);
   Receiver receiver(lanes);
   lanes.Send(0, stream.data(), 120);
-  int ends[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-  Fd offered(ends[0]), other(ends[1]);
+  auto [offered, other] = Connection();
   ASSERT_TRUE(lanes.comm().Offer(0, &offered));
   lanes.Close(0);
   ASSERT_EQ(receiver.Turns(), nccl::kSuccess) << "the new one may go on";
@@ -179,9 +180,7 @@ TEST_F(RecvMoveTest, AHoleFailsTheFlowOnlyWhenNothingCanFillIt) {
 TEST_F(RecvMoveTest, AWrongMagicNumberFailsTheFlow) {
   Lanes lanes(services_, listener_);
   Receiver receiver(lanes);
-  int ends[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-  Fd offered(ends[0]), other(ends[1]);
+  auto [offered, other] = Connection();
   ASSERT_TRUE(lanes.comm().Offer(0, &offered));
   const LaneResume resume{kChunkMagic, 0, 0};
   ASSERT_EQ(write(other.get(), &resume, sizeof resume), static_cast<ssize_t>(sizeof resume));

@@ -179,6 +179,9 @@ Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerCon
                            {"operator_tokens", Text(config.tokens.operators)}})}}));
   if (version != 1) return Fail(Code::kInvalidArgument, source + ":1: version: missing, expected version: 1");
   FinishQos(core.joint.dscp, config.qos);
+  if (config.qos) {
+    for (const v1::QosClass& entry : config.qos->classes()) core.joint.shares.push_back(entry.share());
+  }
   SetLinkRate(config, link_rate);
   config.link_rate_given = root["link_rate"].IsDefined();
   return Ok();

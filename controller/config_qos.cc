@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "controller/config_readers.h"
+#include "formats/read_file.h"
 
 namespace weft::controller {
 namespace {
@@ -118,6 +119,24 @@ void FinishQos(const std::vector<int32_t>& dscp, std::optional<v1::QosDeclaratio
     entry->set_dscp(value);
     entry->set_priority(-1);
   }
+}
+
+Result<std::vector<v1::QosClass>> ReadDeclaredClasses(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path));
+  std::vector<int32_t> dscp;
+  std::optional<v1::QosDeclaration> qos;
+  try {
+    const YAML::Node root = YAML::Load(text);
+    if (!root.IsMap() || !root["classes"]) {
+      return Fail(Code::kInvalidArgument, path + ": classes: missing, expected a list such as classes: [26, 0]");
+    }
+    WEFT_RETURN_IF_ERROR(ReadClasses(path, root["classes"], dscp, qos));
+  } catch (const YAML::Exception& error) {
+    return Fail(Code::kInvalidArgument, fmt::format("{}:{}: {}", path, error.mark.line + 1, error.msg));
+  }
+  Declared(qos);
+  FinishQos(dscp, qos);
+  return std::vector<v1::QosClass>(qos->classes().begin(), qos->classes().end());
 }
 
 }  // namespace weft::controller

@@ -69,6 +69,9 @@ Status ReadClasses(const std::string& source, const YAML::Node& node, std::vecto
                    std::optional<v1::QosDeclaration>& qos);
 /// The key `qos`. It declares the classes too.
 Status ReadQos(const std::string& source, const YAML::Node& node, std::optional<v1::QosDeclaration>& qos);
+/// Of the file at `path` its key `classes` alone: what NICs and switches are to do with each, priority -1 and share 0 where only the DSCP is
+/// said. Errors: as of ReadFile; kInvalidArgument where the key is wrong or missing, naming file, line and value.
+[[nodiscard]] Result<std::vector<v1::QosClass>> ReadDeclaredClasses(const std::string& path);
 /// Fills in classes of which only the DSCP is said, whatever the order of the keys. Without a declaration it does nothing.
 void FinishQos(const std::vector<int32_t>& dscp, std::optional<v1::QosDeclaration>& qos);
 

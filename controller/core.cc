@@ -27,6 +27,7 @@ Core::Core(CoreOptions options)
       monitor_(options_.monitor, &fabric_),
       silent_links_(options_.monitor.recovery_interval),
       lossy_links_(options_.monitor.recovery_interval),
+      classes_(options_.joint.shares, options_.monitor.slot.count()),
       stragglers_(std::max(2.0, 3 * options_.sample_interval.count())) {
   if (options_.joint.dscp.empty()) options_.joint.dscp = {0};
   options_.joint.planning.classes = static_cast<int32_t>(options_.joint.dscp.size());
@@ -266,6 +267,7 @@ void Core::LookAround() {
   WatchApplied();
   WatchDemand();
   WatchRhythms();
+  WatchClasses();
   WatchCircumstances();
   WatchTopology();
   ChangeStrategies();

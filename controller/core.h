@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "controller/bad_links.h"
+#include "controller/class_watch.h"
 #include "controller/communicators.h"
 #include "controller/core_options.h"
 #include "controller/events.h"
@@ -174,6 +175,8 @@ class Core {
   void HoldClaims(const std::string& host, const v1::HostSample& sample, const std::map<Owner, double>& claimed);
   void NameStragglers();
   void NameLateRanks();
+  void SeeClasses();       ///< core_classes.cc
+  void WatchClasses();
   void WatchDemand();
   void WaitForPicture();
   bool MaybeReplan();      ///< true if it took the tick's time
@@ -279,6 +282,7 @@ class Core {
   std::map<LinkId, double> probed_again_s_;      ///< when flows over the link were last asked to be probed again
   std::map<std::string, TroubleLines> trouble_;  ///< by job
   NicClaims claims_;
+  ClassWatch classes_;
   StragglerFinder stragglers_;
   LateRanks late_ranks_;
   double waits_s_ = 0;                           ///< when the waits were last taken

@@ -48,6 +48,39 @@ TEST(CoreCapacity, EstimateOfASlowedCableFollowsWhatItGivesToAStripedFlow) {
   EXPECT_EQ(LinkOf(core, "leaf1", "spine2").available_bps(), 100e6);
 }
 
+// A quarter of the time there are bytes on the way: three windows of backlog would take 5 s.
+TEST(CoreCapacity, ALinkThatGivesFarLessIsFoundByShortBurstsWithinThreeSeconds) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  cluster.RegisterAll();
+  cluster.Run(0.5);
+  cluster.Start({.id = "a", .ring = {"h1", "h3"}, .compute_s = 0.2, .bytes = 125e3}, 0);
+  cluster.Probe("a");
+  cluster.Run(10);
+  ASSERT_TRUE(DecisionsOf(core, "capacity").empty());
+  const double began_s = cluster.now();
+  for (const char* spine : {"spine1", "spine2"}) cluster.SetRate("leaf1", spine, 10e6);  // whichever it is on
+  cluster.Run(4);
+  ASSERT_FALSE(DecisionsOf(core, "capacity").empty());
+  EXPECT_LT(DecisionsOf(core, "capacity")[0].time_s(), began_s + 3);
+  EXPECT_THAT(DecisionsOf(core, "capacity")[0].reason(), HasSubstr("link leaf1->spine"));
+}
+
+TEST(CoreCapacity, ALinkOfWhichHalfIsLeftTakesWholeWindows) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  cluster.RegisterAll();
+  cluster.Run(0.5);
+  cluster.Start({.id = "a", .ring = {"h1", "h3"}, .compute_s = 0.3, .bytes = 875e3}, 0);
+  cluster.Probe("a");
+  cluster.Run(10);
+  for (const char* spine : {"spine1", "spine2"}) cluster.SetRate("leaf1", spine, 70e6);  // 0.1 s of 0.4
+  cluster.Run(3);
+  EXPECT_TRUE(DecisionsOf(core, "capacity").empty());
+  cluster.Run(5);
+  EXPECT_FALSE(DecisionsOf(core, "capacity").empty());
+}
+
 // Bursts of several jobs that overlap for parts of slots: in one window of three the link looks full, whatever it gives.
 TEST(CoreCapacity, CrossTrafficIsFoundUnderShortBurstsOfManyLanes) {
   Core core(Options());

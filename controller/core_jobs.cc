@@ -145,6 +145,7 @@ void Core::PushEndTo(const std::string& host, const std::string& job_id) {
 
 void Core::EndOnHosts(Job& job, bool by_silence, const std::string& reason) {
   job.state = JobState::kReleased;
+  classes_.Forget(job.spec.job_id());
   job.released_s = now_s_;
   job.fell_silent = by_silence;
   std::set<std::string> hosts = job.hosts;

@@ -67,6 +67,7 @@ int32_t Core::DscpOf(const std::string& job_id, int32_t step) const {
   const std::vector<int32_t>& dscp = options_.joint.dscp;
   const auto joint = multi_job_.find(job_id);
   if (joint == multi_job_.end() || joint->second.force.traffic_class < 0) return 0;
+  if (classes_.IsWithdrawn(job_id)) return dscp.size() < 2 ? 0 : dscp.back();
   const auto index = std::clamp(joint->second.force.traffic_class + step, 0, static_cast<int32_t>(dscp.size()) - 1);
   return dscp.size() < 2 ? 0 : dscp[static_cast<size_t>(index)];
 }
@@ -322,6 +323,7 @@ bool Core::TakeClass(const std::string& job_id, const v1::MultiJobDecision& deci
                      old_class < 0 || old_class == decision.classes() - 1 ? std::string("the default")
                                                                          : fmt::format("{}", old_class),
                      fmt::join(decision.why(), "; ")));
+  classes_.Changed(now_s_);
   return true;
 }
 

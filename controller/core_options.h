@@ -19,6 +19,7 @@ struct MultiJobSettings {
   /// DSCP of each traffic class, the one that switches serve first first; the last is the default class, in which the
   /// traffic of jobs that are not raised goes on. One class: packets are not marked.
   std::vector<int32_t> dscp{0};
+  std::vector<int32_t> shares;   ///< of a full port, of each class, percent; empty: not declared
   Seconds lease{10};             ///< of raised classes and windows: what they hold after the last sign of the controller
   Seconds interval{5};           ///< least time between two plans
   Seconds settle{1};             ///< from the first change to the plan

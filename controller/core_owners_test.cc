@@ -150,8 +150,12 @@ TEST_F(CoreOwners, WhereAllJobsAreOfOneUserHisWordIsEnough) {
   Start({{"a", kVictim}, {"b", kVictim}});
   const std::string spine = SpineName("b", "h2");
   forge_ = [this](v1::FlowCounters& counters) { ForgeBacklog(counters); };
-  cluster_.Run(kBurst + kPromise);
-  EXPECT_LT(Available("leaf1", spine), 10e6);
+  double least = kLine;  // what was carried soon disproves him
+  for (double run = 0; run < kBurst + kPromise; run += 0.2) {
+    cluster_.Run(0.2);
+    least = std::min(least, Available("leaf1", spine));
+  }
+  EXPECT_LT(least, 10e6);
   EXPECT_THAT(CapacityReasons(), ::testing::Not(HasSubstr("uid")));
 }
 

@@ -44,6 +44,7 @@ void Core::Measure() {
   for (int judged = 0; judged_slot_ < newest && judged < kMostSlotsATick; ++judged) {
     const auto found = monitor_.Evaluate(table_, ++judged_slot_, Seconds(now_s_));
     changes.insert(changes.end(), found.begin(), found.end());
+    SeeClasses();
   }
   const auto recovered = monitor_.Recover(Seconds(now_s_));
   changes.insert(changes.end(), recovered.begin(), recovered.end());

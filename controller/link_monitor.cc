@@ -128,7 +128,8 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
   std::vector<CapacityChange> changes;
   const double now_s = now.count();
   const double slot_begin_s = static_cast<double>(slot) * options_.slot.count();
-  const std::vector<LaneUse> uses = Collect(table, slot);
+  uses_ = Collect(table, slot);
+  const std::vector<LaneUse>& uses = uses_;
   const auto by_link = ByLink(uses);
   DropEstimates(table, now_s, changes);
   CountOwners(table, changes);
@@ -145,42 +146,72 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
     if (use.backlog <= 0 || (moved != moved_s_.end() && slot_begin_s < moved->second + kMoving)) continue;
     LaneWindow& window = windows_[use.key];
     // The lane's packets take another way than in the slot before: what was seen belongs to that one.
-    if (!window.next.load.empty() && !std::all_of(use.links->begin(), use.links->end(), [&](LinkId link) {
-          return window.next.load.contains(link);
-        })) {
-      window = LaneWindow();
-    }
-    window.owner = use.flow->owner;
-    const double backlog_s = use.backlog * options_.slot.count();
-    for (const LinkId link : *use.links) {
-      const Load load = Seen(use, by_link[link.index()], uses);
-      window.next.load[link].low += load.low * backlog_s;
-      window.next.load[link].high += load.high * backlog_s;
-      window.next.load[link].most += load.most * backlog_s;
-    }
-    window.next.backlog_s += backlog_s;
-    if (window.next.backlog_s < options_.window.count() - 1e-9) continue;
-    window.next.time_s = now_s;
-    for (auto& [link, load] : window.next.load) {
-      load = {load.low / window.next.backlog_s, load.high / window.next.backlog_s, load.most / window.next.backlog_s};
-    }
-    window.looks.push_back(std::exchange(window.next, Look()));
-    const auto is_old = [&](const Look& look) {
-      return now_s - look.time_s > kLookLife || !SameLinks(look, window.looks.back());
+    const auto differs = [&](const Look& look) {
+      return !look.load.empty() && !std::ranges::all_of(*use.links, [&](LinkId link) { return look.load.contains(link); });
     };
-    while (static_cast<int>(window.looks.size()) > options_.windows || is_old(window.looks.front())) {
-      window.looks.pop_front();
-    }
-    Judge(use, window, now_s, changes);
+    if (differs(window.next) || differs(window.glance)) window = LaneWindow();
+    window.owner = use.flow->owner;
+    if (window.glance.load.empty()) window.glance.begin_s = slot_begin_s;
+    const Look seen = LookAt(use, by_link, uses);
+    window.next.Add(seen);
+    window.glance.Add(seen);
+    Judge(use, window, slot_begin_s + options_.slot.count(), now_s, changes);
   }
   RaiseToCarried(table, slot, changes);
   ForgetPooled(changes);
   return changes;
 }
 
-void LinkMonitor::Judge(const LaneUse& use, LaneWindow& window, double now_s, std::vector<CapacityChange>& changes) {
-  const Look& look = window.looks.back();
-  const Owner owner = window.owner;
+void LinkMonitor::Look::Add(const Look& part) {
+  for (const auto& [link, seen] : part.load) {
+    Load& sum = load[link];
+    sum = {sum.low + seen.low * part.backlog_s, sum.high + seen.high * part.backlog_s, sum.most + seen.most * part.backlog_s};
+  }
+  backlog_s += part.backlog_s;
+}
+
+LinkMonitor::Look LinkMonitor::Look::Mean(double now_s) const {
+  Look mean{now_s, begin_s, backlog_s, {}};
+  for (const auto& [link, sum] : load) mean.load[link] = {sum.low / backlog_s, sum.high / backlog_s, sum.most / backlog_s};
+  return mean;
+}
+
+LinkMonitor::Look LinkMonitor::LookAt(const LaneUse& use, const UsesByLink& by_link, const std::vector<LaneUse>& uses) const {
+  Look look;
+  look.backlog_s = use.backlog * options_.slot.count();
+  for (const LinkId link : *use.links) look.load[link] = Seen(use, by_link[link.index()], uses);
+  return look;
+}
+
+bool LinkMonitor::IsOver(const Look& glance, Owner owner, double end_s) const {
+  const double window_s = options_.window.count() - kSameTime;
+  if (glance.backlog_s >= window_s) return true;
+  return end_s - glance.begin_s >= window_s && glance.backlog_s >= kGlance * options_.window.count() &&
+         Fullness(glance.Mean(end_s), owner) < kFarFromFull;
+}
+
+void LinkMonitor::Judge(const LaneUse& use, LaneWindow& window, double end_s, double now_s, std::vector<CapacityChange>& changes) {
+  const bool is_whole = window.next.backlog_s >= options_.window.count() - kSameTime;
+  if (is_whole) {
+    const Look look = std::exchange(window.next, Look()).Mean(now_s);
+    FollowLook(look, window.owner, now_s, changes);
+    AddToPools(use.key, window.owner, look);
+  }
+  if (IsOver(window.glance, window.owner, end_s)) {
+    window.looks.push_back(std::exchange(window.glance, Look()).Mean(now_s));
+    const auto is_old = [&](const Look& look) {
+      return now_s - look.time_s > kLookLife || !SameLinks(look, window.looks.back());
+    };
+    while (static_cast<int>(window.looks.size()) > options_.windows || is_old(window.looks.front())) window.looks.pop_front();
+    if (static_cast<int>(window.looks.size()) >= options_.windows && IsUnexplained(window)) {
+      Blame(use, window, now_s, changes);
+      return;
+    }
+  }
+  if (is_whole) BlamePooled(use, window.owner, now_s, changes);
+}
+
+void LinkMonitor::FollowLook(const Look& look, Owner owner, double now_s, std::vector<CapacityChange>& changes) {
   LinkId fullest = look.load.begin()->first;
   double fullest_share = 0;
   for (const auto& [link, load] : look.load) {
@@ -197,12 +228,6 @@ void LinkMonitor::Judge(const LaneUse& use, LaneWindow& window, double now_s, st
     // A link carries what it carries; that it gives no more shows only on the one that holds the lane.
     const bool holds = link == fullest && fullest_share >= options_.explained;
     if (holds || load.low > Available(link, owner).value()) Follow(link, owner, load, now_s, changes);
-  }
-  AddToPools(use.key, window);
-  if (static_cast<int>(window.looks.size()) >= options_.windows && IsUnexplained(window)) {
-    Blame(use, window, now_s, changes);
-  } else {
-    BlamePooled(use, owner, now_s, changes);
   }
 }
 

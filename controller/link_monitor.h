@@ -10,7 +10,9 @@
 //
 // A backlogged lane has a full link: max-min fairness read backwards. It is *explained* when the most load of some link
 // of its path is >= 80 % of what that link is believed to give. A lane without such a link, in each of `windows`
-// consecutive windows of backlog, waits at a link that gives less than believed. So do the lanes over a link between switches of
+// consecutive windows of backlog, waits at a link that gives less than believed. Where no link of its path was 65 % full, three
+// eighths of a window's backlog say so as well, in at least a window's time: a job that sends a quarter of the time has a window
+// of backlog in 1.6 s only. So do the lanes over a link between switches of
 // whose last ten windows, all lanes' together, at most two had a link 90 % full on the lane's way, nor the mean of them: bursts of
 // several flows that overlap for part of a slot make `most` too much, so that three windows in a row seldom say so, but of a full
 // link it is 100 % or more. Which one: not a link that another lane
@@ -91,6 +93,7 @@ struct Collision {
 class LinkMonitor {
  public:
   static constexpr size_t kMostOwners = 64;   ///< with an estimate of the same link
+  using LaneKey = std::pair<uint64_t, int32_t>;  ///< flow and source port
 
   LinkMonitor(LinkMonitorOptions options, const FabricView* fabric) : options_(options), fabric_(fabric) {}
 
@@ -98,6 +101,19 @@ class LinkMonitor {
   std::vector<CapacityChange> Evaluate(const FlowTable& table, int64_t slot, Seconds now);
   /// Puts estimates back whose confirmation is overdue.
   std::vector<CapacityChange> Recover(Seconds now);
+
+  /// A lane in the slot that was judged last.
+  struct LaneUse {
+    LaneKey key;
+    const SendFlow* flow = nullptr;
+    const std::vector<LinkId>* links = nullptr;
+    double carried = 0;            ///< bits, by its sender
+    double before = 0;             ///< in the slot before, beside its backlog
+    double backlog = 0;            ///< share of the slot
+    double rate = 0;               ///< bits per second while backlogged
+  };
+  /// Until the flow table changes.
+  const std::vector<LaneUse>& uses() const { return uses_; }
 
   /// What is believed to be left of the link for the flows that are managed, of whomever.
   BitsPerSecond Available(LinkId link) const;
@@ -114,7 +130,6 @@ class LinkMonitor {
   void Forget(uint64_t flow, Seconds now);
 
  private:
-  using LaneKey = std::pair<uint64_t, int32_t>;  ///< flow and source port
   /// What one owner's lanes have shown of a link.
   struct Estimate {
     BitsPerSecond available;
@@ -137,16 +152,6 @@ class LinkMonitor {
     double exonerated_s = -1e300;  ///< by anybody's lanes, for all
     int contended = 0;             ///< consecutive slots full and shared
   };
-  /// A lane in the slot under judgement.
-  struct LaneUse {
-    LaneKey key;
-    const SendFlow* flow = nullptr;
-    const std::vector<LinkId>* links = nullptr;
-    double carried = 0;            ///< bits, by its sender
-    double before = 0;             ///< in the slot before, beside its backlog
-    double backlog = 0;            ///< share of the slot
-    double rate = 0;               ///< bits per second while backlogged
-  };
   /// Mean load of a link in bits per second as a lane saw it.
   struct Load {
     double low = 0, high = 0;
@@ -154,9 +159,14 @@ class LinkMonitor {
     double middle() const { return (low + high) / 2; }
   };
   struct Look {
-    double time_s = 0;
+    double time_s = 0;             ///< when it was over
+    double begin_s = 0;
     double backlog_s = 0;
     std::map<LinkId, Load> load;
+    /// While it is made, loads are bits: those of the slots in it.
+    void Add(const Look& part);
+    /// As rates.
+    Look Mean(double now_s) const;
   };
   /// A look at one of the lanes over a link.
   struct PooledLook {
@@ -167,7 +177,8 @@ class LinkMonitor {
   };
   struct LaneWindow {
     Owner owner = kNoOwner;
-    Look next;                     ///< in the making: bits instead of rates
+    Look next;                     ///< the window in the making
+    Look glance;                   ///< the look in the making
     std::deque<Look> looks;        ///< the newest `windows`
   };
 
@@ -175,6 +186,9 @@ class LinkMonitor {
   static constexpr double kWorthTelling = 0.1;  ///< relative change of an estimate that a plan should know
   static constexpr int kMaxBackoff = 16;      ///< recovery intervals between two tests at most
   static constexpr double kLookLife = 20;     ///< seconds: what is older belongs to another phase of the job
+  static constexpr double kFarFromFull = 0.65;  ///< fullness of the fullest link on the way of a lane of which a glance says enough
+  static constexpr double kGlance = 0.375;    ///< of a window's backlog, in a window's time at least
+  static constexpr double kSameTime = 1e-9;   ///< seconds
   static constexpr size_t kPooledLooks = 10;  ///< of all lanes over a link, that are judged together
   static constexpr size_t kFullLooks = 2;    ///< of them at most, where they wait for it
   static constexpr double kLeastAvailable = 0.02;  ///< of the line rate: 0 would make paths impossible and ratios infinite
@@ -214,12 +228,19 @@ class LinkMonitor {
   bool IsUnexplained(const LaneWindow& window) const;
   /// Of the link of the lane's path that may have been fullest: the most that it may have carried over what it is believed to give.
   double Fullness(const Look& look, Owner owner) const;
-  void AddToPools(const LaneKey& lane, const LaneWindow& window);
+  void AddToPools(const LaneKey& lane, Owner owner, const Look& look);
   /// What lanes over these links have seen was judged by other estimates.
   void ForgetPooled(const std::vector<CapacityChange>& changes);
   /// Whether its pool, of several lanes, says that they wait for it.
   bool IsUnexplained(LinkId link, Owner owner) const;
-  void Judge(const LaneUse& use, LaneWindow& window, double now_s, std::vector<CapacityChange>& changes);
+  /// The lane in one slot.
+  Look LookAt(const LaneUse& use, const UsesByLink& by_link, const std::vector<LaneUse>& uses) const;
+  /// Whether nothing needs to be added to it before it counts.
+  bool IsOver(const Look& glance, Owner owner, double end_s) const;
+  /// `end_s`: of the slot.
+  void Judge(const LaneUse& use, LaneWindow& window, double end_s, double now_s, std::vector<CapacityChange>& changes);
+  /// Exonerates links that a window found full, and moves lowered estimates to what it saw.
+  void FollowLook(const Look& look, Owner owner, double now_s, std::vector<CapacityChange>& changes);
   void Follow(LinkId link, Owner owner, const Load& load, double now_s, std::vector<CapacityChange>& changes);
   /// No estimate is less than what its owner's lanes have carried since it was lowered, in the mean of kCarriedLong (or as long as it
   /// has been, from kCarriedShort on). He could forge that for nobody but himself. Complexity: linear in lanes, where there are estimates.
@@ -241,6 +262,7 @@ class LinkMonitor {
   std::map<std::string, double> unknown_s_;  ///< hosts without a probe: when they first carried something
   std::map<uint64_t, double> moved_s_;  ///< when flows were last given other paths
   std::vector<Collision> collisions_;
+  std::vector<LaneUse> uses_;
 };
 
 }  // namespace weft::controller

@@ -76,12 +76,11 @@ void LinkMonitor::Blame(const LaneUse& lane, const LaneWindow& window, double no
   windows_.at(lane.key).looks.clear();
 }
 
-void LinkMonitor::AddToPools(const LaneKey& lane, const LaneWindow& window) {
-  const Look& look = window.looks.back();
-  const double fullness = std::min(Fullness(look, window.owner), kMostFullness);
+void LinkMonitor::AddToPools(const LaneKey& lane, Owner owner, const Look& look) {
+  const double fullness = std::min(Fullness(look, owner), kMostFullness);
   for (const auto& [link, load] : look.load) {
     if (!fabric_->IsBetweenSwitches(link)) continue;
-    std::deque<PooledLook>& pool = pools_[{link, window.owner}];
+    std::deque<PooledLook>& pool = pools_[{link, owner}];
     pool.push_back({look.time_s, lane, fullness, load.middle()});
     while (pool.size() > kPooledLooks || look.time_s - pool.front().time_s > kLookLife) pool.pop_front();
   }

@@ -233,7 +233,7 @@ void Metrics::Impl::Refresh(const MetricsView& view) {
   prediction_error.At({{"constants", "learned"}}).Set(view.learned.after);
   modelled.Set(static_cast<double>(view.outlook.jobs()));
   for (const char* kind : {"plan", "place", "replan", "capacity", "release", "mode", "class", "shift", "topology", "straggler",
-                           "stall", "silent", "limit", "advice", "would", "reshard", "rollback", "claims", "learned"}) {
+                           "stall", "silent", "limit", "advice", "would", "reshard", "rollback", "claims", "learned", "inversion"}) {
     const auto count = counters.decisions.find(kind);
     Advance(decisions.At({{"kind", kind}}),
             count == counters.decisions.end() ? 0 : static_cast<double>(count->second));

@@ -97,6 +97,11 @@ def example_configuration_is_valid(_dashboard):
     check(result.returncode == 0, f"promtool: {result.stdout}{result.stderr}")
 
 
+def alerts_fire_when_they_should(_dashboard):
+    result = run("promtool", "test", "rules", "alerts_test.yml")
+    check(result.returncode == 0, f"promtool: {result.stdout}{result.stderr}")
+
+
 FACTS = (
     generated_file_is_current,
     sources_are_formatted,
@@ -106,6 +111,7 @@ FACTS = (
     labels_of_prometheus_are_not_used,
     every_variable_is_used,
     example_configuration_is_valid,
+    alerts_fire_when_they_should,
 )
 
 

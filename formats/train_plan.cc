@@ -220,11 +220,17 @@ Result<planner::StepProgram> ExpandTrainPlan(const TrainPlanText& text, const pl
   if (const auto why = planner::WhyCannotRun(planner::Framework::kWeftTrain, {whole, kNoCluster, strategy}))
     return Fail(Code::kInvalidArgument, "--strategy: " + *why);
   WEFT_ASSIGN_OR_RETURN(planner::StepProgram program, planner::ExpandProgram(whole, strategy, type, choices));
-  if (text.digest.empty() || text.digest == DigestText(program)) return program;
+  if (text.digest.empty()) return program;
+  std::string digest = DigestText(program);
+  if (type != planner::ElementType::kFloat32) {
+    WEFT_ASSIGN_OR_RETURN(const planner::StepProgram planned, planner::ExpandProgram(whole, strategy, planner::ElementType::kFloat32, choices));
+    digest = DigestText(planned);
+  }
+  if (text.digest == digest) return program;
   return Fail(Code::kInvalidArgument,
               fmt::format("--program-digest {}: this model's program has {}: another config.json, batch, sequence or type than was "
                           "planned for, or another release of Weft planned it",
-                          OneLine(text.digest, 40), DigestText(program)));
+                          OneLine(text.digest, 40), digest));
 }
 
 }  // namespace weft::formats

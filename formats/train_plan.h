@@ -44,7 +44,8 @@ struct TrainWords {
 [[nodiscard]] Result<TrainWords> ParseTrainArguments(std::span<const std::string> words);
 
 /// The program that the words mean for `job`, whose gpus are not looked at. The text is hostile. Errors: kInvalidArgument naming the
-/// word, its value and what was expected: an unknown variable, decisions that do not fit the model, no program, another digest.
+/// word, its value and what was expected: an unknown variable, decisions that do not fit the model, no program, another digest. Jobs are
+/// planned in fp32, and the digest is that of the program in fp32 whatever `type`.
 [[nodiscard]] Result<planner::StepProgram> ExpandTrainPlan(const TrainPlanText& text, const planner::JobSpec& job,
                                                            planner::ElementType type);
 

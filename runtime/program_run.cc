@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -160,7 +161,7 @@ class ProgramRun {
     ResetTensorPeak();
     if (o_.reshard) {
       meetings_.emplace(agent::AgentRequest{.socket_path = o_.run_dir + "/agent.sock", .job = o_.job, .host = ""}, input_.model, bootstrap_,
-                        o_.rank, o_.world, planner::DigestOf(program()));
+                        o_.rank, o_.world, PlannedDigest());
     }
     if (done == 0) return Ok();
     return Print(o_, CheckpointLine({.read = true, .step = done, .took = clock_.Now() - begin}, o_.output));
@@ -280,18 +281,25 @@ class ProgramRun {
     return GoOver(step, change);
   }
 
+  /// Of what runs, as it was planned.
+  uint64_t PlannedDigest() const {
+    uint64_t digest = planner::DigestOf(program());
+    const std::string& said = o_.strategy.digest;
+    std::from_chars(said.data(), said.data() + said.size(), digest, 16);
+    return digest;
+  }
+
   /// If all ranks have a word of another strategy before `step`, and can follow it. Ranks keep their places: the controller has chosen the
   /// strategy for the fabric between them.
   Status FollowWord(int64_t step) {
     if (!meetings_) return Ok();
     WEFT_ASSIGN_OR_RETURN(std::optional<StepProgram> next, meetings_->Meet(step, clock_.Now(), program()));
     if (next) {
-      const uint64_t digest = planner::DigestOf(*next);
       const Result<planner::StateChange> change = PlanChange(*next, planner::PlaceChoice::kOwnNumber);
       if (change) {
         phases_.push_back({.begin = step, .program = std::move(*next)});
         WEFT_RETURN_IF_ERROR(GoOver(step, *change));
-        meetings_->Followed(digest);
+        meetings_->Followed();
       } else {
         meetings_->Refuse(step, program(), change.error().message());
       }

@@ -15,6 +15,7 @@
 #include "common/exit_code.h"
 #include "common/parse_units.h"
 #include "common/unknown_command.h"
+#include "controller/config_readers.h"
 #include "testbed/fabric.h"
 #include "testbed/net_namespace.h"
 
@@ -181,6 +182,15 @@ FabricClass ParseClass(const std::string& text) {
   return parsed;
 }
 
+/// Those that a controller's file declares, so that ports queue what NICs and switches of the site are to queue.
+std::vector<FabricClass> ClassesFrom(const std::string& path) {
+  const auto declared = controller::ReadDeclaredClasses(path);
+  if (!declared) throw CLI::ValidationError("--classes-from " + declared.error().message());
+  std::vector<FabricClass> classes;
+  for (const v1::QosClass& one : *declared) classes.push_back({one.dscp(), one.share()});
+  return classes;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Leaf-spine fabrics of network namespaces, for demo, tests and experiments", "weft-testbed");
   app.require_subcommand(1);
@@ -205,6 +215,8 @@ int Main(int argc, char** argv) {
           options.classes.clear();
           for (const std::string& text : texts) options.classes.push_back(ParseClass(text));
         }, "what ports queue apart, served first first, e.g. 46:60%,26:30%,0:10% (default 26,0)")->delimiter(',');
+  up->add_option_function<std::string>("--classes-from", [&](const std::string& path) { options.classes = ClassesFrom(path); },
+                                       "likewise, as the key classes of this controller.yaml declares")->excludes("--classes");
   up->add_option_function<std::string>("--grain", ParsedInto(options.grain, ParseDuration),
                                        "of its rate what an idle port sends at once, 10us to 10ms (default 5ms)");
   up->add_option_function<std::string>("--queue", ParsedInto(options.queue, ParseBytes),

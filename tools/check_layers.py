@@ -47,7 +47,7 @@ ALLOWED = {
                 "planner/tasks/state_change.h", "planner/parallelism/attention_time.h", "planner/parallelism/calibrated_hardware.h",
                 "agent/ask"],
     "scheduler": ["common", "proto", "netplugin/abi", "agent/ask"],
-    "testbed": ["common"],
+    "testbed": ["common", "controller/config_readers.h"],
     "cli": ["common", "proto", "formats", "planner/planner.h", "planner/jobs/simulate/scenario.h", "planner/plan/model_ways.h",
             "planner/fabric/path_catalog.h", "planner/collectives", "planner/tasks/program_schedule.h", "planner/tasks/program_tasks.h",
             "collectives", "runtime/model_scaling.h", "testbed"],

@@ -24,7 +24,7 @@ Status AgreeToFollow(collectives::Bootstrap* bootstrap, const Result<planner::St
 
 Meetings::Meetings(agent::AgentRequest agent, const planner::ModelSpec& model, collectives::Bootstrap* bootstrap, int rank,
                    int64_t world, uint64_t digest)
-    : model_(model), bootstrap_(bootstrap), rank_(rank), world_(world) {
+    : model_(model), bootstrap_(bootstrap), rank_(rank), world_(world), digest_(digest) {
   if (rank == 0) watch_ = std::make_unique<WordWatch>(std::move(agent), agent::RunningStrategy{.digest = digest});
 }
 
@@ -54,21 +54,23 @@ Result<std::optional<planner::StepProgram>> Meetings::Meet(int64_t step, Seconds
     Refuse(step, running, all.error().message());
     return std::nullopt;
   }
+  wanted_ = DigestOfWord(said.word);
   if (planner::DigestOf(*program) != planner::DigestOf(running)) return std::optional(std::move(*program));
-  Followed(planner::DigestOf(running));  // it was started by this word, or goes back to what it runs
+  Followed();  // it was started by this word, or goes back to what it runs
   return std::nullopt;
 }
 
-void Meetings::Followed(uint64_t digest) {
+void Meetings::Followed() {
+  digest_ = wanted_;
   last_ = -1;  // the change itself is no iteration
-  if (watch_) watch_->Tell({.epoch = epoch_, .digest = digest});
+  if (watch_) watch_->Tell({.epoch = epoch_, .digest = digest_});
 }
 
 void Meetings::Refuse(int64_t step, const planner::StepProgram& running, const std::string& why) {
   refusal_ = RefusalFacts{.step = step, .epoch = epoch_, .strategy = running.strategy, .why = why};
   if (!watch_) return;
   watch_->Tell({.epoch = epoch_,
-                .digest = planner::DigestOf(running),
+                .digest = digest_,
                 .iteration_s = iteration_.count(),
                 .refused = true,
                 .reason = why});

@@ -3,7 +3,7 @@
 // the same ones.
 //
 //   WEFT_ASSIGN_OR_RETURN(auto next, meetings.Meet(step, now, running));
-//   if (next) ... go over to *next; then meetings.Followed(digest), or meetings.Refuse(step, running, why)
+//   if (next) ... go over to *next; then meetings.Followed(), or meetings.Refuse(step, running, why)
 #pragma once
 
 #include <memory>
@@ -30,7 +30,8 @@ int64_t StepsBetween(Seconds iteration);
 /// Of one rank; one thread.
 class Meetings {
  public:
-  /// `bootstrap` is null for one rank; it and the model outlive this. Rank 0 begins to ask `agent`.
+  /// `bootstrap` is null for one rank; it and the model outlive this. Rank 0 begins to ask `agent`. `digest`: as of DigestOfWord(), of what
+  /// runs.
   Meetings(agent::AgentRequest agent, const planner::ModelSpec& model, collectives::Bootstrap* bootstrap, int rank, int64_t world,
            uint64_t digest);
 
@@ -38,8 +39,8 @@ class Meetings {
   /// that all ranks have made of a new word; nullopt: none, or refused. Errors: those of the bootstrap.
   [[nodiscard]] Result<std::optional<planner::StepProgram>> Meet(int64_t step, Seconds now, const planner::StepProgram& running);
 
-  /// The word of the last Meet() is followed, and a program of this digest runs.
-  void Followed(uint64_t digest);
+  /// The word of the last Meet() is followed.
+  void Followed();
   /// It is not, and nothing has changed. Same on all ranks.
   void Refuse(int64_t step, const planner::StepProgram& running, const std::string& why);
   /// What was refused since the last call, for who prints.
@@ -57,6 +58,8 @@ class Meetings {
   Seconds iteration_{0};       // since the last meeting
   Seconds met_{0};             // when that was
   uint64_t epoch_ = 0;         // of the newest word
+  uint64_t wanted_ = 0;        // its digest
+  uint64_t digest_;            // of what runs
   std::optional<RefusalFacts> refusal_;
   std::unique_ptr<WordWatch> watch_;  // rank 0's
 };

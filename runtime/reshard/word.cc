@@ -74,6 +74,17 @@ Result<planner::StepProgram> ProgramOfWord(const Word& word, const planner::Mode
   return program;
 }
 
+uint64_t DigestOfWord(const Word& word) {
+  uint64_t digest = 0;
+  std::string_view left = word.arguments;
+  while (!left.empty()) {
+    if (NextWord(&left) != "--program-digest") continue;
+    const std::string_view text = NextWord(&left);
+    std::from_chars(text.data(), text.data() + text.size(), digest, 16);
+  }
+  return digest;
+}
+
 std::string MeetingText(int64_t steps, const Word& word) { return fmt::format("{} {} {}", steps, word.epoch, word.arguments); }
 
 Result<MeetingSaid> ParseMeetingText(const std::string& text) {

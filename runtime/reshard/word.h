@@ -29,6 +29,9 @@ std::optional<Word> WordOf(const agent::Environment& environment);
 [[nodiscard]] Result<planner::StepProgram> ProgramOfWord(const Word& word, const planner::ModelSpec& model,
                                                          const planner::StepProgram& running, int64_t world);
 
+/// The digest that a word which has a program names: of that in fp32, as the controller planned it.
+uint64_t DigestOfWord(const Word& word);
+
 /// Between two ranks: "STEPS EPOCH ARGUMENTS", steps until all meet again. Without a word epoch 0 and no arguments.
 std::string MeetingText(int64_t steps, const Word& word);
 struct MeetingSaid {

@@ -20,7 +20,7 @@ from weft_cluster import WeftCluster, require_fabric  # noqa: E402
 PROMISED_S = 3  # from the fault to the move; asserted with twice its value
 PROMISED_NAME_S = 10  # from when a rank becomes slow until it is named, likewise
 LEARNED_S = 30  # that the controller has to have seen a job for, to know how its ranks wait as a rule
-ASSERTED = {CableDown, BlackHole}  # the others are kept in most runs (docs/performance.md)
+ASSERTED = {CableSlow, CableDown, BlackHole}  # the others are kept in most runs (docs/performance.md)
 ROWS = {CableSlow: "capacity", CableDown: "silent", CableLosesPackets: "capacity", BlackHole: "silent"}
 
 

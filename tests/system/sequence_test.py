@@ -99,16 +99,22 @@ class Sequence:
 
     def calm(self):
         """All paths are known, all links believed whole, nothing has moved lately, and both jobs are at their bound."""
+        restless = []
+
         def is_calm():
             seen = state(self.cluster)
             quiet_since_s = seen["uptime_s"] - QUIET_S
-            moved = any(each["kind"] in ("place", "replan", "rollback") and each["time_s"] > quiet_since_s for each in seen["decisions"])
-            known = all(len(uplinks(self.cluster, leaf)) == SPINES for leaf in LEAVES)
-            at_bound = all(self.back_s(job, bound_s(SPINES), len(job.steps_done()) - 5, 0) is not None for job in self.jobs)
-            return True if known and not moved and at_bound and believed_whole(seen["links"]) else None
+            known = {leaf: sorted(uplinks(self.cluster, leaf)) for leaf in LEAVES}
+            restless[:] = [f"{leaf} knows {spines}" for leaf, spines in known.items() if len(spines) != SPINES]
+            restless.extend(f"{link['from']}->{link['to']} is planned with {link['available_bps'] / 1e6:.1f} Mbit/s"
+                            for link in seen["links"] if not believed_whole([link]))
+            restless.extend(f"{each['kind']} {seen['uptime_s'] - each['time_s']:.1f} s ago: {each['reason'][:300]}" for each in seen["decisions"]
+                            if each["kind"] in ("place", "replan", "rollback") and each["time_s"] > quiet_since_s)
+            restless.extend(f"{job.name} takes {median_ms(job.steps_done()[-5:])}, bound {1e3 * bound_s(SPINES):.0f} ms" for job in self.jobs
+                            if self.back_s(job, bound_s(SPINES), len(job.steps_done()) - 5, 0) is None)
+            return None if restless else True
 
-        check(self.first(is_calm, CALM_S), f"waited {CALM_S} s for {SPINES} spines known, links believed whole, flows at rest and jobs at their "
-              f"bound: {[median_ms(job.steps_done()[-5:]) for job in self.jobs]}, bound {1e3 * bound_s(SPINES):.0f} ms")
+        check(self.first(is_calm, CALM_S), f"not at rest after {CALM_S} s: {'; '.join(restless)}")
 
     def undisturbed(self):
         check(self.first(lambda: decisions(self.cluster, ["place", "replan"]) or None, CALM_S), "no lanes were placed")

@@ -26,6 +26,7 @@ struct TracerOptions {
   Seconds cache_age{300};         ///< a path of the same four-tuple is believed so long
   Seconds reprobe_interval{60};   ///< every flow again so often, a quarter sooner or later; 0: never
   Seconds probe_again_after{10};   ///< a flow is not probed again at a sign sooner than so long after it was
+  Seconds watch_interval{1};       ///< between two probes that ask whether known ways are still the same; 0: none
   bool exhaustive = false;        ///< all candidates, whatever has been found
 };
 

@@ -177,98 +177,9 @@ std::optional<Probe> PathTracer::NextOfFlow(Flow& flow, Seconds now) {
   return std::nullopt;
 }
 
-/// Only lanes to destinations of which it is known how many switches are on the way, which keeps probes from arriving.
-std::optional<Probe> PathTracer::NextOfDscp(Seconds now) {
-  if (dscp_.WantsWays(now)) {
-    std::vector<DscpWay> ways;
-    for (const bool carries : {true, false}) {
-      for (auto& [id, flow] : flows_) {
-        const TraceTarget& t = flow.target;
-        const auto old = before_.find({t.source, t.destination});  // while it is asked again, what was known stands
-        const DestinationTrace& way = old != before_.end() ? old->second : Destination(t);
-        if (carrying_.contains(id) != carries || way.state() != DestinationTrace::State::kReady) continue;
-        for (const uint16_t port : t.lanes) ways.push_back({t.source, t.destination, t.destination_port, port, way.hops()});
-      }
-    }
-    dscp_.SetWays(std::move(ways));
-  }
-  std::optional<Probe> probe = dscp_.Next(now, budget_);
-  if (!probe) return std::nullopt;
-  const Probe sent = Register(*probe, false, now);
-  sent_[sent.sequence].tos = sent.tos;
-  return sent;
-}
-
-/// Forgets which way its ports go, so that they are asked again. Ports that other flows share are asked once for all of them.
-void PathTracer::Restart(Flow& flow) {
-  const TraceTarget& t = flow.target;
-  for (const std::vector<uint16_t>* list : {&t.lanes, &t.candidates}) {
-    for (const uint16_t port : *list) ports_.erase({t.source, t.destination, t.destination_port, port});
-  }
-  flow.finished = false;
-  flow.reported_lanes = flow.reported_distinct = 0;
-}
-
-/// The flow's ports, and how many switches lie between its hosts and which is the last: the way may have become longer or shorter. The ends
-/// are asked once for all flows between them.
-void PathTracer::AskAgain(Flow& flow, Seconds now) {
-  Restart(flow);
-  const Ends ends{flow.target.source, flow.target.destination};
-  DestinationTrace& way = Destination(flow.target);
-  const auto asked = asked_again_.find(ends);
-  if (way.state() != DestinationTrace::State::kReady) return;
-  if (asked != asked_again_.end() && now < asked->second + options_.probe_again_after) return;
-  asked_again_[ends] = now;
-  before_.insert_or_assign(ends, way);
-  way = way.Afresh();
-}
-
-/// Ends that have been asked again: if the answer differs, all flows between them are probed again; if there is none, the old one stands.
-void PathTracer::CompareEnds() {
-  for (auto it = before_.begin(); it != before_.end();) {
-    const auto& [ends, before] = *it;
-    DestinationTrace& way = destinations_.at(ends);
-    if (way.state() == DestinationTrace::State::kAsking) {
-      ++it;
-      continue;
-    }
-    const auto same = [](Ipv4 now, Ipv4 then) { return now == 0 || now == then; };
-    const bool ready = way.state() == DestinationTrace::State::kReady;
-    if (ready && (way.hops() != before.hops() || !same(way.first(), before.first()) || !same(way.last(), before.last()))) {
-      for (auto& [id, flow] : flows_) {
-        if (Ends{flow.target.source, flow.target.destination} == ends) Restart(flow);
-      }
-    } else {
-      way = before;
-    }
-    it = before_.erase(it);
-  }
-}
-
-/// Hosts that began together must not go on asking together.
-Seconds PathTracer::DueAgain(Flow& flow) {
-  if (flow.again_at.count() <= 0) {
-    const double part = static_cast<double>(random_() >> 11) / static_cast<double>(uint64_t{1} << 53);
-    flow.again_at = flow.finished_at + options_.reprobe_interval * (0.75 + 0.5 * part);
-  }
-  return flow.again_at;
-}
-
-void PathTracer::ReprobeOverdue(Seconds now) {
-  if (options_.reprobe_interval.count() <= 0) return;
-  for (auto& [id, flow] : flows_) {
-    if (flow.finished && now >= DueAgain(flow)) AskAgain(flow, now);
-  }
-}
-
-void PathTracer::ProbeAgain(uint64_t id, Seconds now) {
-  const auto flow = flows_.find(id);
-  if (flow == flows_.end() || !flow->second.finished || now < flow->second.finished_at + options_.probe_again_after) return;
-  AskAgain(flow->second, now);
-}
-
 PathTracer::Step PathTracer::Next(Seconds now) {
   ReprobeOverdue(now);
+  if (const auto changed = watch_.TakeChanged(now)) AskChanged(*changed, now);
   if (auto probe = NextOfDestinations(now)) return {probe, now};
   CompareEnds();
   // Least-known flows first, so that every flow soon has an alternative before any has all of its own.
@@ -283,11 +194,12 @@ PathTracer::Step PathTracer::Next(Seconds now) {
     if (auto probe = NextOfFlow(flows_.at(id), now)) return {probe, now};
   }
   if (auto probe = NextOfDscp(now)) return {probe, now};
+  if (auto probe = NextOfWatch(now)) return {probe, now};
   return {std::nullopt, WakeTime(now)};
 }
 
 Seconds PathTracer::WakeTime(Seconds now) {
-  Seconds wake = dscp_.Wake();
+  Seconds wake = std::min(dscp_.Wake(), watch_.Wake());
   for (auto& [ends, way] : destinations_) wake = std::min(wake, way.Wake(now, options_, budget_));
   for (auto& [id, flow] : flows_) {
     if (flow.finished) {
@@ -329,6 +241,11 @@ void PathTracer::OnTimeExceeded(const TimeExceeded& answer, Seconds now) {
     const Probe asked{.source = tuple.source, .destination = tuple.destination, .source_port = tuple.source_port,
                       .destination_port = tuple.destination_port, .ttl = static_cast<uint8_t>(sent.ttl), .tos = *sent.tos};
     dscp_.OnTimeExceeded(asked, answer.from, quoted.tos, now);
+    return;
+  }
+  if (sent.watch) {
+    watch_.OnTimeExceeded({.source = tuple.source, .destination = tuple.destination, .source_port = tuple.source_port,
+                           .destination_port = tuple.destination_port, .ttl = static_cast<uint8_t>(sent.ttl)}, answer.from);
     return;
   }
   const auto port = ports_.find(tuple);

@@ -17,6 +17,7 @@
 
 #include "agent/probe/destination.h"
 #include "agent/probe/dscp_trace.h"
+#include "agent/probe/path_watch.h"
 
 namespace weft::agent {
 
@@ -105,6 +106,8 @@ class PathTracer {
     bool finished = false;
     Seconds finished_at{0};
     Seconds again_at{0};  // when it is due anyway; 0: not drawn
+    bool again_soon = false;  // only some of its ports were asked again
+    Seconds changed_at{-1e9}; // when a way of it was last seen to have changed
   };
   struct Sent {
     Tuple tuple;
@@ -112,6 +115,7 @@ class PathTracer {
     bool to_destination = false;
     Seconds at{0};
     std::optional<uint8_t> tos = {};  // of a question of dscp_
+    bool watch = false;               // of watch_
   };
   /// What is known of a flow, worked out afresh from its ports.
   struct Progress {
@@ -125,6 +129,7 @@ class PathTracer {
   std::optional<Probe> NextOfDestinations(Seconds now);
   std::optional<Probe> NextOfFlow(Flow& flow, Seconds now);
   std::optional<Probe> NextOfDscp(Seconds now);
+  std::optional<Probe> NextOfWatch(Seconds now);
   void StartPorts(Flow& flow, Seconds now);
   size_t Wanted(const Progress& progress, size_t since_new) const;
   Progress Assess(const Flow& flow, Seconds now);
@@ -133,6 +138,7 @@ class PathTracer {
   Seconds WakeTime(Seconds now);
   void Restart(Flow& flow);
   void AskAgain(Flow& flow, Seconds now);
+  void AskChanged(const WatchedWay& way, Seconds now);
   void CompareEnds();
   Seconds DueAgain(Flow& flow);
   void ReprobeOverdue(Seconds now);
@@ -148,6 +154,7 @@ class PathTracer {
   std::map<uint64_t, Flow> flows_;
   std::set<uint64_t> carrying_;
   DscpTrace dscp_{options_};
+  PathWatch watch_{options_};
   std::unordered_map<uint32_t, Sent> sent_;
   TracerCounters counters_;
 };

@@ -58,7 +58,7 @@ struct FakeFabric {
 };
 
 struct Trial {
-  Trial() { options.reprobe_interval = Seconds(0); }  // what was learned is to stand
+  Trial() { options.reprobe_interval = options.watch_interval = Seconds(0); }  // what was learned is to stand
 
   FakeFabric fabric;
   TracerOptions options;
@@ -313,6 +313,16 @@ TEST(PathTracer, PathsAreProbedAgainSlowlyWithoutBeingAskedTo) {
   EXPECT_EQ(run.reports.back().paths[0].hops[1], kSpine + 7);
 }
 
+TEST(PathTracer, AWayThatGoesElsewhereIsFoundWithinTenSecondsWithoutASign) {
+  Trial run;
+  run.options.watch_interval = Seconds(1);
+  PathTracer tracer(run.options, 1);
+  tracer.Track(Target(1, {41001}, 3), run.now);
+  run.Until(tracer, Seconds(130));
+  run.fabric.spine = [](const Probe&) { return kSpine + 7; };
+  run.Until(tracer, Seconds(140));
+  EXPECT_EQ(run.reports.back().paths[0].hops[1], kSpine + 7);
+}
 TEST(PathTracer, ASignHasAFlowProbedAtOnceAndNotAgainAtOnce) {
   Trial run;
   PathTracer tracer(run.options, 1);
@@ -357,7 +367,7 @@ TEST(PathTracer, HostsThatBeganTogetherDoNotProbeAgainTogether) {
   std::set<double> times;
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     Trial run;
-    run.options = TracerOptions();
+    run.options.reprobe_interval = TracerOptions().reprobe_interval;
     PathTracer tracer(run.options, seed);
     tracer.Track(Target(1, {41001}, 0), run.now);
     run.Until(tracer, Seconds(130));

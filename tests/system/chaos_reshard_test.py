@@ -4,7 +4,7 @@ process learns, in fp64 within 1e-9.
 
     chaos_reshard_test.py [--faults 20] [--seed 1]
 
-The jobs are planned by the controller with `reshard: on`. An operator asks for changes (`weft reshard`), half of them while a fault lasts; the
+The jobs are planned by the controller with `reshard: on`. An operator asks for changes (`weft reshard`), of one job while a fault lasts, of the other after it; the
 controller makes its own where a fault is long enough. The faults are those of tests/support/faults.py, drawn as in chaos_test.py.
 """
 import argparse
@@ -40,7 +40,7 @@ reshard: on
 CONFIG = """
 reshard: {cost: 1s, hold: 3s, retry: 5s}
 """
-STRATEGIES = ["dp=2", "tp=2", "pp=2", "dp=2 zero=3", "dp=2 zero=1"]
+STRATEGIES = ["dp=2", "tp=2", "pp=2", "dp=2,zero_stage=3", "dp=2,zero_stage=1"]
 TRAINING = ["--data", TEXT, "--lr", "0.0003", "--clip", "1", "--output", "json", "--threads", "1", "--type", "fp64"]
 
 
@@ -109,16 +109,14 @@ def chaos(cluster, jobs, count, rounds, operator):
     done = 0
     while done < count:
         drawn, last_s = rounds.next()
-        asked_within = rounds.random.random() < 0.5
-        job = rounds.random.choice(jobs)
+        within, after = rounds.random.sample(jobs, 2)
         print(f"fault {done + 1} of {count}: {' and '.join(map(str, drawn))} for {last_s:.1f} s", flush=True)
-        strike(drawn, last_s, (lambda: operator.ask(job)) if asked_within else (lambda: None))
+        strike(drawn, last_s, lambda job=within: operator.ask(job))
         took_s = further(jobs, GUARD_S)
         print(f"    the next two steps after {took_s:.1f} s", flush=True)
         cluster.processes.check_alive()
         cluster.wait_for_agents(GUARD_S)
-        if not asked_within:
-            operator.ask(job)
+        operator.ask(after)
         time.sleep(CALM_S)
         done += len(drawn)
 
@@ -137,6 +135,7 @@ def main():
             weft(cluster, "submit", cluster.processes.write(f"{name}.yaml", JOB.format(name=name, batch=BATCH, sequence=SEQUENCE, hosts=", ".join(hosts))))
             plan = cluster.ask("explain", name)["job"]["plan"]
             jobs.append(start(cluster, name, plan, model, 29800 + number))
+            cluster.jobs.append(jobs[-1])
             print(f"{name}: {plan['strategy']['text']} on {', '.join(plan['rank_hosts'])}", flush=True)
         further(jobs, GUARD_S)
         wait_until(lambda: len(cluster.ask("jobs")["jobs"]) == 2, GUARD_S, "the controller to know both jobs")

@@ -12,8 +12,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
-from faults import BlackHole, CableDown, CableLosesPackets, CableSlow, RankSlowed  # noqa: E402
-from loop_watch import CONFIG, JOB, believed_whole, carried_by_spine, decisions, median_ms, uplinks, uptime  # noqa: E402
+from faults import BlackHole, CableDown, CableFlaps, CableLosesPackets, CableSlow, RankSlowed  # noqa: E402
+from loop_watch import CONFIG, JOB, believed_whole, carried_by_spine, decisions, median_ms, state, uplinks, uptime  # noqa: E402
 from processes import check, run_test, wait_until  # noqa: E402
 from weft_cluster import WeftCluster, require_fabric  # noqa: E402
 
@@ -21,11 +21,15 @@ PROMISED_S = 3  # from the fault to the move; asserted with twice its value
 PROMISED_NAME_S = 10  # from when a rank becomes slow until it is named, likewise
 LEARNED_S = 30  # that the controller has to have seen a job for, to know how its ranks wait as a rule
 ASSERTED = {CableSlow, CableDown, BlackHole}  # the others are kept in most runs (docs/performance.md)
-ROWS = {CableSlow: "capacity", CableDown: "silent", CableLosesPackets: "capacity", BlackHole: "silent"}
+ROWS = {CableSlow: ["capacity"], CableDown: ["silent"], CableLosesPackets: ["capacity"], BlackHole: ["silent"],
+        CableFlaps: ["silent", "capacity"]}
+PROMISED_MAP_S = 10  # from a change of routes until hosts' maps show it, likewise
+MOST_STARTS = 12  # of jobs, until the kernel puts one on the way of another
 
 
 def row(cluster, job, kind, found_by):
-    wait_until(lambda: believed_whole(uplinks(cluster).values()), 120, "all links to be believed whole")
+    wait_until(lambda: believed_whole(state(cluster)["links"]), 120, "all links to be believed whole")
+    time.sleep(PROMISED_MAP_S)  # the fault before it has changed routes
     carried = carried_by_spine(cluster, job)
     where = (cluster, "leaf2" if kind is BlackHole else "leaf1", max(carried, key=carried.get))
     # A cable that the routing protocol has gone around within a second is nothing to move for.
@@ -34,7 +38,7 @@ def row(cluster, job, kind, found_by):
     began_s = uptime(cluster)
     fault.begin()
     try:
-        found = wait_until(lambda: decisions(cluster, [found_by], began_s), 60, f"{fault} to be named")[0]
+        found = wait_until(lambda: decisions(cluster, found_by, began_s), 60, f"{fault} to be named")[0]
         moved = wait_until(lambda: decisions(cluster, ["replan"], found["time_s"]), 30, f"the flows to leave {fault}")[0]
         moved_at = len(job.steps_done())
         job.wait_for_step(moved_at + 20, 60)  # with the fault still there
@@ -86,19 +90,59 @@ def name_slow_rank(cluster, job):
     check(not moves, f"{fault}: {moves}")
 
 
+def topology(cluster):
+    """Routes go around a cable that is down, and come back: hosts probe their paths again."""
+    fault = CableDown(cluster, "leaf1", "spine2")
+    for what, change, known in (("gone", fault.begin, ["spine1"]), ("back", fault.end, ["spine1", "spine2"])):
+        began_s = time.monotonic()
+        change()
+        wait_until(lambda known=known: sorted(uplinks(cluster)) == known, 60, f"maps with {known}")
+        took_s = time.monotonic() - began_s
+        print(f"{fault}: {what} from the maps after {took_s:.1f} s", flush=True)
+        check(took_s <= 2 * PROMISED_MAP_S, f"{fault}: {what} after {took_s:.1f} s")
+
+
+def collision():
+    """A job starts whose flows the kernel puts on the spine that another job's are on."""
+    with WeftCluster(hosts_per_leaf=2, spines=2, rate="60Mbit/s", config=CONFIG) as cluster:
+        first = cluster.start_job("first", cluster.hosts[0::2], 100_000, "weft-replay", JOB)
+        first.wait_for_step(20)
+        ahead_s = time.monotonic() - uptime(cluster)
+        for number in range(MOST_STARTS):
+            began_s, alone = uptime(cluster), median_ms(first.steps_done()[-10:])
+            job = cluster.start_job(f"other{number}", cluster.hosts[1::2], 100_000, "weft-replay", JOB)
+            job.wait_for_step(10)
+            moved = [each for each in decisions(cluster, ["place", "replan"], began_s) if " -> " in each["reason"]]
+            if moved:
+                sent_s = job.steps_done()[0]["time_s"] - ahead_s - job.steps_done()[0]["iteration_s"]
+                at_s = moved[-1]["time_s"] - sent_s
+                job.wait_for_step(30)
+                print(f"collision: flows apart {at_s:.2f} s after the other job's first bytes ({moved[-1]['reason'][:400]}); iterations {alone} before, "
+                      f"{median_ms(first.steps_done()[-10:])} and {median_ms(job.steps_done()[-10:])} after; {len(moved)} moves", flush=True)
+                check(at_s <= 2 * PROMISED_S, f"moved {at_s:.2f} s after the first bytes")
+                job.kill()
+                break
+            job.kill()
+        else:
+            check(False, f"no collision in {MOST_STARTS} starts")
+        first.kill()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="the name of a fault")
     only = parser.parse_args().only
     require_fabric()
-    if only == "RankSlowed":  # by itself only: in some runs nobody is named yet (docs/performance.md)
-        slow_rank()
+    if only in ("RankSlowed", "collision"):
+        {"RankSlowed": slow_rank, "collision": collision}[only]()
         return
     with WeftCluster(hosts_per_leaf=1, spines=2, rate="60Mbit/s", config=CONFIG) as cluster:
         job = cluster.start_job("a", cluster.hosts, 100_000, "weft-replay", JOB)
         job.wait_for_step(4)
         wait_until(lambda: len(uplinks(cluster)) == 2, 30, "paths over both spines")
         wait_until(lambda: decisions(cluster, ["place", "replan"]), 20, "lanes on both spines")
+        if only in ("", "topology"):
+            topology(cluster)
         for kind, found_by in ROWS.items():
             if only in ("", kind.__name__):
                 row(cluster, job, kind, found_by)

@@ -201,6 +201,9 @@ class Sequence:
         back_text = f"back after {row.back_s:.2f} s{' more' if found else ''}" if back_s else f"not back in {BACK_S} s"
         moved = ", ".join(f"{flow} {count}" for flow, count in moves.items()) or "none"
         print(f"  {fault}: {seen}; {back_text}; moves: {moved}{'' if all(row.keeps(1)) else '; MISSED'}", flush=True)
+        if not all(row.keeps(1)):
+            for each in decisions(self.cluster, ["silent", "capacity", "place", "replan", "rollback"], began_s):
+                print(f"    {each['time_s'] - began_s:6.2f} s {each['kind']}: {each['reason'][:600]}", flush=True)
         for job, at, after_s in zip(self.jobs, first, back_s or [float("inf")] * len(self.jobs)):
             before, steps = job.steps_done()[:at][-10:], self.steps(job)[at:]
             until = [step for step in steps if step["time_s"] <= since_s + after_s]

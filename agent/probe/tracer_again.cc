@@ -1,0 +1,152 @@
+// What a PathTracer asks again of ways that it knows: at signs, after a time, whether they are the same, and with which DSCP.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "agent/probe/tracer.h"
+
+namespace weft::agent {
+namespace {
+
+constexpr Seconds kSoon{1};
+
+}  // namespace
+
+/// Only lanes to destinations of which it is known how many switches are on the way, which keeps probes from arriving.
+std::optional<Probe> PathTracer::NextOfDscp(Seconds now) {
+  if (dscp_.WantsWays(now)) {
+    std::vector<DscpWay> ways;
+    for (const bool carries : {true, false}) {
+      for (auto& [id, flow] : flows_) {
+        const TraceTarget& t = flow.target;
+        const auto old = before_.find({t.source, t.destination});  // while it is asked again, what was known stands
+        const DestinationTrace& way = old != before_.end() ? old->second : Destination(t);
+        if (carrying_.contains(id) != carries || way.state() != DestinationTrace::State::kReady) continue;
+        for (const uint16_t port : t.lanes) ways.push_back({t.source, t.destination, t.destination_port, port, way.hops()});
+      }
+    }
+    dscp_.SetWays(std::move(ways));
+  }
+  std::optional<Probe> probe = dscp_.Next(now, budget_);
+  if (!probe) return std::nullopt;
+  const Probe sent = Register(*probe, false, now);
+  sent_[sent.sequence].tos = sent.tos;
+  return sent;
+}
+
+/// Of flows that are known now.
+std::optional<Probe> PathTracer::NextOfWatch(Seconds now) {
+  if (watch_.WantsWays(now)) {
+    std::vector<WatchedWay> ways;
+    for (const auto& [id, flow] : flows_) {
+      const TraceTarget& t = flow.target;
+      if (!flow.finished) continue;
+      for (const std::vector<uint16_t>* list : {&t.lanes, &t.candidates}) {
+        for (const uint16_t port : *list) {
+          const auto known = ports_.find({t.source, t.destination, t.destination_port, port});
+          if (known == ports_.end() || !known->second.done) continue;
+          for (const ProbeQuery& query : known->second.middle) {
+            if (query.answer != 0) ways.push_back({id, t.source, t.destination, t.destination_port, port, query.ttl, query.answer});
+          }
+        }
+      }
+    }
+    watch_.SetWays(ways);
+  }
+  const std::optional<Probe> probe = watch_.Next(now, budget_, random_());
+  if (!probe) return std::nullopt;
+  const Probe sent = Register(*probe, false, now);
+  sent_[sent.sequence].watch = true;
+  return sent;
+}
+
+/// Forgets which way its ports go, so that they are asked again. Ports that other flows share are asked once for all of them.
+void PathTracer::Restart(Flow& flow) {
+  const TraceTarget& t = flow.target;
+  for (const std::vector<uint16_t>* list : {&t.lanes, &t.candidates}) {
+    for (const uint16_t port : *list) ports_.erase({t.source, t.destination, t.destination_port, port});
+  }
+  flow.finished = false;
+  flow.reported_lanes = flow.reported_distinct = 0;
+}
+
+/// The flow's ports, and how many switches lie between its hosts and which is the last: the way may have become longer or shorter. The ends
+/// are asked once for all flows between them.
+void PathTracer::AskAgain(Flow& flow, Seconds now) {
+  Restart(flow);
+  const Ends ends{flow.target.source, flow.target.destination};
+  DestinationTrace& way = Destination(flow.target);
+  const auto asked = asked_again_.find(ends);
+  if (way.state() != DestinationTrace::State::kReady) return;
+  if (asked != asked_again_.end() && now < asked->second + options_.probe_again_after) return;
+  asked_again_[ends] = now;
+  before_.insert_or_assign(ends, way);
+  way = way.Afresh();
+}
+
+/// The flow's ports over a hop that is not where it was, at once; then all of them, since those over others may go elsewhere too.
+void PathTracer::AskChanged(const WatchedWay& way, Seconds now) {
+  const auto found = flows_.find(way.flow);
+  if (found == flows_.end() || !found->second.finished || now < found->second.changed_at + options_.probe_again_after) return;
+  Flow& flow = found->second;
+  flow.changed_at = now;
+  const TraceTarget& t = flow.target;
+  for (const std::vector<uint16_t>* list : {&t.lanes, &t.candidates}) {
+    for (const uint16_t port : *list) {
+      const auto known = ports_.find({t.source, t.destination, t.destination_port, port});
+      if (known == ports_.end()) continue;
+      if (std::ranges::any_of(known->second.middle, [&](const ProbeQuery& q) { return q.ttl == way.ttl && q.answer == way.hop; })) ports_.erase(known);
+    }
+  }
+  flow.finished = false;
+  flow.again_soon = true;
+  flow.reported_lanes = flow.reported_distinct = 0;
+  StartPorts(flow, now);
+}
+
+/// Ends that have been asked again: if the answer differs, all flows between them are probed again; if there is none, the old one stands.
+void PathTracer::CompareEnds() {
+  for (auto it = before_.begin(); it != before_.end();) {
+    const auto& [ends, before] = *it;
+    DestinationTrace& way = destinations_.at(ends);
+    if (way.state() == DestinationTrace::State::kAsking) {
+      ++it;
+      continue;
+    }
+    const auto same = [](Ipv4 now, Ipv4 then) { return now == 0 || now == then; };
+    const bool ready = way.state() == DestinationTrace::State::kReady;
+    if (ready && (way.hops() != before.hops() || !same(way.first(), before.first()) || !same(way.last(), before.last()))) {
+      for (auto& [id, flow] : flows_) {
+        if (Ends{flow.target.source, flow.target.destination} == ends) Restart(flow);
+      }
+    } else {
+      way = before;
+    }
+    it = before_.erase(it);
+  }
+}
+
+/// Hosts that began together must not go on asking together.
+Seconds PathTracer::DueAgain(Flow& flow) {
+  if (flow.again_at.count() <= 0) {
+    const double part = static_cast<double>(random_() >> 11) / static_cast<double>(uint64_t{1} << 53);
+    const Seconds after = std::exchange(flow.again_soon, false) ? kSoon : options_.reprobe_interval;
+    flow.again_at = flow.finished_at + after * (0.75 + 0.5 * part);
+  }
+  return flow.again_at;
+}
+
+void PathTracer::ReprobeOverdue(Seconds now) {
+  if (options_.reprobe_interval.count() <= 0) return;
+  for (auto& [id, flow] : flows_) {
+    if (flow.finished && now >= DueAgain(flow)) AskAgain(flow, now);
+  }
+}
+
+void PathTracer::ProbeAgain(uint64_t id, Seconds now) {
+  const auto flow = flows_.find(id);
+  if (flow == flows_.end() || !flow->second.finished || now < flow->second.finished_at + options_.probe_again_after) return;
+  AskAgain(flow->second, now);
+}
+
+}  // namespace weft::agent

@@ -16,8 +16,10 @@ void PathWatch::SetWays(const std::vector<WatchedWay>& ways) {
   for (const WatchedWay& way : ways) {
     const auto found = ways_.find({way.ttl, way.hop});
     if (found == ways_.end() && ways_.size() >= kMostHops) continue;
-    std::vector<WatchedWay>& of = ways_[{way.ttl, way.hop}];
-    if (of.size() < kMostWays) of.push_back(way);
+    Ways& of = ways_[{way.ttl, way.hop}];
+    if (of.all.size() >= kMostWays) continue;
+    if (way.lane) of.lanes.push_back(of.all.size());
+    of.all.push_back(way);
   }
 }
 
@@ -30,7 +32,10 @@ std::optional<Probe> PathWatch::Next(Seconds now, ProbeBudget& budget, uint64_t 
     auto at = ways_.upper_bound(last_);
     if (at == ways_.end()) at = ways_.begin();
     last_ = at->first;
-    question_ = Question{.way = at->second[random % at->second.size()]};
+    const Ways& of = at->second;
+    const bool lane = !of.lanes.empty() && random % 2 == 0;
+    random /= 2;
+    question_ = Question{.way = of.all[lane ? of.lanes[random % of.lanes.size()] : random % of.all.size()]};
   }
   const ProbePlace place{question_->way.source, 0, question_->way.ttl};
   if (question_->attempts >= kAttempts) return std::nullopt;

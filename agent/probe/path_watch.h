@@ -25,6 +25,7 @@ struct WatchedWay {
   uint16_t source_port = 0;
   int ttl = 0;
   Ipv4 hop = 0;
+  bool lane = false;       ///< the port is one that the flow sends from
 
   friend auto operator<=>(const WatchedWay&, const WatchedWay&) = default;
 };
@@ -60,7 +61,11 @@ class PathWatch {
   using Hop = std::pair<int, Ipv4>;   ///< TTL and switch
 
   const TracerOptions options_;
-  std::map<Hop, std::vector<WatchedWay>> ways_;
+  struct Ways {
+    std::vector<WatchedWay> all;
+    std::vector<size_t> lanes;   ///< of them: half of the questions are about these
+  };
+  std::map<Hop, Ways> ways_;
   Hop last_{0, 0};
   std::optional<Question> question_;
   Seconds next_{0};

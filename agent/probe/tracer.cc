@@ -203,7 +203,7 @@ Seconds PathTracer::WakeTime(Seconds now) {
   for (auto& [ends, way] : destinations_) wake = std::min(wake, way.Wake(now, options_, budget_));
   for (auto& [id, flow] : flows_) {
     if (flow.finished) {
-      if (options_.reprobe_interval.count() > 0) wake = std::min(wake, DueAgain(flow));
+      wake = std::min(wake, DueAgain(flow));
       continue;
     }
     const TraceTarget& t = flow.target;

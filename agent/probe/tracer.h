@@ -106,7 +106,7 @@ class PathTracer {
     bool finished = false;
     Seconds finished_at{0};
     Seconds again_at{0};  // when it is due anyway; 0: not drawn
-    bool again_soon = false;  // only some of its ports were asked again
+    std::optional<Seconds> again_after;  // it is finished: only some of its ports were asked, or there was another sign meanwhile
     Seconds changed_at{-1e9}; // when a way of it was last seen to have changed
   };
   struct Sent {
@@ -141,6 +141,7 @@ class PathTracer {
   void AskChanged(const WatchedWay& way, Seconds now);
   void CompareEnds();
   Seconds DueAgain(Flow& flow);
+  void Defer(Flow& flow);
   void ReprobeOverdue(Seconds now);
   void Purge(Seconds now);
 

@@ -1,7 +1,6 @@
 // What a PathTracer asks again of ways that it knows: at signs, after a time, whether they are the same, and with which DSCP.
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "agent/probe/tracer.h"
 
@@ -9,6 +8,7 @@ namespace weft::agent {
 namespace {
 
 constexpr Seconds kSoon{1};
+constexpr Seconds kNever{1e18};
 
 }  // namespace
 
@@ -46,7 +46,7 @@ std::optional<Probe> PathTracer::NextOfWatch(Seconds now) {
           const auto known = ports_.find({t.source, t.destination, t.destination_port, port});
           if (known == ports_.end() || !known->second.done) continue;
           for (const ProbeQuery& query : known->second.middle) {
-            if (query.answer != 0) ways.push_back({id, t.source, t.destination, t.destination_port, port, query.ttl, query.answer});
+            if (query.answer != 0) ways.push_back({id, t.source, t.destination, t.destination_port, port, query.ttl, query.answer, list == &t.lanes});
           }
         }
       }
@@ -87,8 +87,9 @@ void PathTracer::AskAgain(Flow& flow, Seconds now) {
 /// The flow's ports over a hop that is not where it was, at once; then all of them, since those over others may go elsewhere too.
 void PathTracer::AskChanged(const WatchedWay& way, Seconds now) {
   const auto found = flows_.find(way.flow);
-  if (found == flows_.end() || !found->second.finished || now < found->second.changed_at + options_.probe_again_after) return;
+  if (found == flows_.end()) return;
   Flow& flow = found->second;
+  if (!flow.finished || now < flow.changed_at + options_.probe_again_after) return Defer(flow);
   flow.changed_at = now;
   const TraceTarget& t = flow.target;
   for (const std::vector<uint16_t>* list : {&t.lanes, &t.candidates}) {
@@ -99,7 +100,7 @@ void PathTracer::AskChanged(const WatchedWay& way, Seconds now) {
     }
   }
   flow.finished = false;
-  flow.again_soon = true;
+  flow.again_after = kSoon;
   flow.reported_lanes = flow.reported_distinct = 0;
   StartPorts(flow, now);
 }
@@ -126,26 +127,34 @@ void PathTracer::CompareEnds() {
   }
 }
 
-/// Hosts that began together must not go on asking together.
+/// A large value: never. Hosts that began together must not go on asking together.
 Seconds PathTracer::DueAgain(Flow& flow) {
   if (flow.again_at.count() <= 0) {
+    if (!flow.again_after && options_.reprobe_interval.count() <= 0) return kNever;
     const double part = static_cast<double>(random_() >> 11) / static_cast<double>(uint64_t{1} << 53);
-    const Seconds after = std::exchange(flow.again_soon, false) ? kSoon : options_.reprobe_interval;
-    flow.again_at = flow.finished_at + after * (0.75 + 0.5 * part);
+    flow.again_at = flow.finished_at + flow.again_after.value_or(options_.reprobe_interval) * (0.75 + 0.5 * part);
+    flow.again_after.reset();
   }
   return flow.again_at;
 }
 
 void PathTracer::ReprobeOverdue(Seconds now) {
-  if (options_.reprobe_interval.count() <= 0) return;
   for (auto& [id, flow] : flows_) {
     if (flow.finished && now >= DueAgain(flow)) AskAgain(flow, now);
   }
 }
 
+/// A sign that comes too soon after the flow was probed, or while it is, is not forgotten.
+void PathTracer::Defer(Flow& flow) {
+  if (flow.finished && DueAgain(flow) <= flow.finished_at + 1.25 * options_.probe_again_after) return;
+  flow.again_at = Seconds(0);
+  flow.again_after = options_.probe_again_after;
+}
+
 void PathTracer::ProbeAgain(uint64_t id, Seconds now) {
   const auto flow = flows_.find(id);
-  if (flow == flows_.end() || !flow->second.finished || now < flow->second.finished_at + options_.probe_again_after) return;
+  if (flow == flows_.end()) return;
+  if (!flow->second.finished || now < flow->second.finished_at + options_.probe_again_after) return Defer(flow->second);
   AskAgain(flow->second, now);
 }
 

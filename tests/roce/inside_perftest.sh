@@ -40,7 +40,18 @@ ours() {
     --world 2 --rendezvous "$first:$port" --timeout 60s "$@" >"$share/out" 2>"$share/log"
 }
 
-keep() { if ((rank == 0)); then mv "$share/out" "$share/$1"; fi; }
+# Packets of the device so far: sent, received.
+packets() { cat /sys/class/infiniband/rxe0/ports/1/hw_counters/{sent_pkts,rcvd_pkts} | tr '\n' ' '; }
+
+keep() {
+  if ((rank == 0)); then
+    mv "$share/out" "$share/$1"
+    echo "$before $(packets)" >"$share/$1.packets"
+  fi
+  before=$(packets)
+}
+
+before=$(packets)
 
 for ((round = 0; round < rounds; ++round)); do
   for bytes in 65536 1048576; do

@@ -20,6 +20,7 @@ from roce_test import check, failures, read  # noqa: E402
 from processes import SKIPPED, skip  # noqa: E402
 
 SECONDS_A_ROUND = 240
+MESSAGES = {"bandwidth": lambda bytes_, program: 2**24 // bytes_, "latency": lambda bytes_, program: 400 if program == "perftest" else 420}
 SIZES = {"bandwidth": (65536, 1048576), "latency": (8, 4096)}
 
 
@@ -30,6 +31,16 @@ def figure(kind, text, program, bytes_):
         return bytes_ / seconds if kind == "bandwidth" else seconds
     numbers = [line.split() for line in text.splitlines() if re.match(rf"\s*{bytes_}\s+\d+\s", line)][-1]
     return float(numbers[3]) * 2**20 if kind == "bandwidth" else float(numbers[4]) * 1e-6  # MiB/s on average; t_typical in us
+
+
+def packets(folder, kind, bytes_, program, rounds):
+    """Sent and received by the first machine for a message of its own, a median: the connection's few are among them."""
+    each = []
+    for one in range(rounds):
+        before_sent, before_received, sent, received = map(int, read(folder, f"{one}.{kind}.{bytes_}.{program}.packets").split())
+        count = MESSAGES[kind](bytes_, program)
+        each.append(((sent - before_sent) / count, (received - before_received) / count))
+    return tuple(statistics.median(column) for column in zip(*each))
 
 
 def judge(folder, rounds):
@@ -46,9 +57,11 @@ def judge(folder, rounds):
                 continue
             ratios = sorted(ours / theirs for theirs, ours in pairs)
             theirs, ours = (statistics.median(column) for column in zip(*pairs))
+            counts = ", ".join("{} {:.2f} and {:.2f}".format(program, *packets(folder, kind, bytes_, program, rounds))
+                               for program in ("perftest", "weft"))
             unit, scale = ("MB/s", 1e-6) if kind == "bandwidth" else ("us", 1e6)
             print(f"{kind} of {bytes_} bytes: perftest {theirs * scale:.1f} {unit}, weft {ours * scale:.1f} {unit}; ratio "
-                  f"{statistics.median(ratios):.3f} (of {len(ratios)}: {ratios[0]:.3f} to {ratios[-1]:.3f})", flush=True)
+                  f"{statistics.median(ratios):.3f} (of {len(ratios)}: {ratios[0]:.3f} to {ratios[-1]:.3f}); packets sent and received per message: {counts}", flush=True)
 
 
 def main():

@@ -343,7 +343,9 @@ void Agent::TellShortages(v1::HostSample* sample) {
   for (const auto& [connection, process] : processes_) AddShortage(process.map->process(), &sums[process.map->job()]);
   for (auto& [job, sum] : sums) {
     v1::Shortage& told = shortages_[job];
-    if (sum.flows_dropped() == told.flows_dropped() && sum.policy_rejected() == told.policy_rejected()) continue;
+    sum.set_policy_cut(policies_.CutOff(job));
+    if (sum.flows_dropped() == told.flows_dropped() && sum.policy_rejected() == told.policy_rejected() &&
+        sum.policy_cut() == told.policy_cut()) continue;
     sum.set_job_id(job);
     told = sum;
     *sample->add_shortages() = std::move(sum);

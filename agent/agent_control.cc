@@ -31,6 +31,7 @@ v1::Register Agent::RegistrationLocked() {
   message.set_host(config_.host);
   message.set_agent_version(version_);
   message.set_incarnation(incarnation_);
+  message.set_policy_flows(abi::kMaxFlows);
   for (const InterfaceInfo& interface : interfaces_) {
     v1::Interface* out = message.add_interfaces();
     out->set_name(interface.name);

@@ -207,6 +207,20 @@ TEST_F(AgentTest, WhatProcessesHaveNoRoomForIsTold) {
   ASSERT_TRUE(told);
   EXPECT_EQ(told->sample().shortages(0).job_id(), "job-1");
   EXPECT_EQ(told->sample().shortages(0).flows_dropped(), 44);
+  TestSegment of_old;
+  of_old.MakeOld(abi::kPreviousSegmentVersion);
+  TestPeer old_plugin(agent->socket_path());
+  old_plugin.SendHello("job-1", of_old.fd.get(), abi::kPreviousSegmentVersion);
+  ASSERT_EQ(old_plugin.Receive().type(), abi::MessageType::kPolicy);
+  v1::ControllerMessage policy = PolicyFor("job-1", 6);
+  for (uint64_t i = 1; i < 300; ++i) {
+    *policy.mutable_policy()->add_flows() = policy.policy().flows(0);
+    policy.mutable_policy()->mutable_flows(static_cast<int>(i))->set_flow(100 + i);
+  }
+  controller.Send(policy);
+  const auto cut = controller.Await([](const auto& m) { return m.sample().shortages_size() > 0 && m.sample().shortages(0).policy_cut() > 0; });
+  ASSERT_TRUE(cut);
+  EXPECT_EQ(cut->sample().shortages(0).policy_cut(), 44);
 }
 
 TEST_F(AgentTest, LaunchEnvironmentReachesTheHook) {

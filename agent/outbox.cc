@@ -3,6 +3,50 @@
 #include <algorithm>
 
 namespace weft::agent {
+namespace {
+
+constexpr size_t kElementBytes = 8;  // that an element adds to its message's own bytes, at most
+
+/// `sample` as messages of at most kMostBytes of flows each, in order; all but the last have `more` set. The last has all that is not
+/// a flow's identity or counters.
+std::deque<v1::HostSample> PartsOf(v1::HostSample sample) {
+  std::deque<v1::HostSample> parts;
+  if (sample.ByteSizeLong() <= Outbox::kMostBytes) {
+    parts.push_back(std::move(sample));
+    return parts;
+  }
+  v1::HostSample flows, part;
+  flows.mutable_opened()->Swap(sample.mutable_opened());
+  flows.mutable_counters()->Swap(sample.mutable_counters());
+  size_t bytes = 0;
+  const auto make_room = [&](size_t element) {
+    if (bytes + element + kElementBytes > Outbox::kMostBytes) {
+      part.set_time_s(sample.time_s());
+      part.set_nic_tx_bytes(sample.nic_tx_bytes());
+      part.set_nic_rx_bytes(sample.nic_rx_bytes());
+      part.set_nic_counts_all(sample.nic_counts_all());
+      part.set_more(true);
+      parts.push_back(std::move(part));
+      part = {};
+      bytes = 0;
+    }
+    bytes += element + kElementBytes;
+  };
+  for (v1::FlowIdentity& identity : *flows.mutable_opened()) {
+    make_room(identity.ByteSizeLong());
+    *part.add_opened() = std::move(identity);
+  }
+  for (v1::FlowCounters& counters : *flows.mutable_counters()) {
+    make_room(counters.ByteSizeLong());
+    *part.add_counters() = std::move(counters);
+  }
+  sample.mutable_opened()->Swap(part.mutable_opened());
+  sample.mutable_counters()->Swap(part.mutable_counters());
+  parts.push_back(std::move(sample));
+  return parts;
+}
+
+}  // namespace
 
 bool Outbox::Add(v1::HostSample sample) {
   const bool merged = sample_.has_value();
@@ -56,6 +100,7 @@ void Outbox::Add(v1::QosReport qos) { qos_ = std::move(qos); }
 void Outbox::Clear() {
   registration_.reset();
   qos_.reset();
+  parts_.clear();
   sample_.reset();
   counter_of_.clear();
   reports_.clear();
@@ -69,10 +114,14 @@ v1::AgentMessage Outbox::Take() {
   } else if (qos_) {
     *message.mutable_qos() = std::move(*qos_);
     qos_.reset();
-  } else if (sample_) {
-    *message.mutable_sample() = std::move(*sample_);
-    sample_.reset();
-    counter_of_.clear();
+  } else if (sample_ || !parts_.empty()) {
+    if (parts_.empty()) {
+      parts_ = PartsOf(std::move(*sample_));
+      sample_.reset();
+      counter_of_.clear();
+    }
+    *message.mutable_sample() = std::move(parts_.front());
+    parts_.pop_front();
   } else {
     *message.mutable_paths() = std::move(reports_.begin()->second);
     reports_.erase(reports_.begin());

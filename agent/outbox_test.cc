@@ -86,5 +86,48 @@ TEST(OutboxTest, StallsAreKeptShortagesAreTheNewestAndARegistrationGoesFirst) {
   EXPECT_TRUE(outbox.empty());
 }
 
+TEST(Outbox, ASampleThatNoMessageHoldsGoesInSeveral) {
+  Outbox outbox;
+  v1::HostSample large;
+  constexpr int kFlows = 8 * 4096;  // of eight processes
+  for (int i = 0; i < kFlows; ++i) {
+    large.add_opened()->set_flow(static_cast<uint64_t>(i + 1));
+    v1::FlowCounters* counters = large.add_counters();
+    counters->set_flow(static_cast<uint64_t>(i + 1));
+    for (int lane = 0; lane < 8; ++lane) {
+      v1::LaneCounters* to = counters->add_lanes();
+      to->set_source_port(50'000 + lane);
+      to->set_state("connecting");
+      to->set_bytes(INT64_MAX);
+      to->set_wire_bytes(INT64_MAX);
+      to->set_rtt_s(0.1);
+      to->set_backlog_bytes(INT64_MAX);
+    }
+  }
+  large.set_time_s(5);
+  large.add_closed(77);
+  outbox.Add(std::move(large));
+  v1::HostSample whole = outbox.Take().sample();
+  EXPECT_TRUE(whole.more());
+  outbox.Add(Sample(6, 1, 1));  // news meanwhile
+  int messages = 1;
+  while (whole.more()) {
+    const v1::AgentMessage message = outbox.Take();
+    ASSERT_TRUE(message.has_sample());
+    EXPECT_LT(message.ByteSizeLong(), size_t{4} << 20) << "the least that gRPC takes";
+    EXPECT_EQ(message.sample().time_s(), 5);
+    EXPECT_EQ(message.sample().closed_size(), message.sample().more() ? 0 : 1) << "what has ended comes after what has begun";
+    whole.set_more(message.sample().more());
+    whole.MergeFrom(message.sample());
+    ++messages;
+  }
+  EXPECT_GT(messages, 4);
+  ASSERT_EQ(whole.opened_size(), kFlows);
+  ASSERT_EQ(whole.counters_size(), kFlows);
+  for (int i = 0; i < kFlows; ++i) ASSERT_EQ(whole.counters(i).flow(), static_cast<uint64_t>(i + 1));
+  EXPECT_EQ(outbox.Take().sample().time_s(), 6);
+  EXPECT_TRUE(outbox.empty());
+}
+
 }  // namespace
 }  // namespace weft::agent

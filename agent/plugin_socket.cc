@@ -258,10 +258,10 @@ Status PluginSocket::CheckIdentity(const Connection& connection, const Telemetry
 
 Status PluginSocket::HandleHello(Connection& connection, const abi::Hello& hello, UniqueFd fd) {
   if (connection.attached) return Fail(Code::kInvalidArgument, "second hello on one connection");
-  if (hello.segment_version != abi::kSegmentVersion && hello.segment_version != abi::kPreviousSegmentVersion) {
-    return Fail(Code::kUnimplemented, fmt::format("telemetry segment version {}, this agent speaks {} and {}",
-                                                  hello.segment_version, abi::kSegmentVersion,
-                                                  abi::kPreviousSegmentVersion));
+  if (hello.segment_version < abi::kOldestSegmentVersion || hello.segment_version > abi::kSegmentVersion) {
+    return Fail(Code::kUnimplemented, fmt::format("telemetry segment version {}, this agent speaks {} to {}",
+                                                  hello.segment_version, abi::kOldestSegmentVersion,
+                                                  abi::kSegmentVersion));
   }
   if (!fd) return Fail(Code::kInvalidArgument, "hello without exactly one descriptor");
   WEFT_ASSIGN_OR_RETURN(auto map, TelemetryMap::Attach(std::move(fd), connection.peer));

@@ -114,18 +114,22 @@ TEST_F(PluginSocketTest, ASegmentIsOneProcessesAsLongAsThatRuns) {
   EXPECT_EQ(Hello(TestSegment()).type(), abi::MessageType::kPolicy) << "another one is welcome at any time";
 }
 
-TEST_F(PluginSocketTest, AProcessOfThePreviousVersionIsAnsweredInItsVersion) {
-  const TestSegment segment;
-  segment.segment->header.version = abi::kPreviousSegmentVersion;
-  TestPeer peer(socket_->path());
-  peer.SendHello("job-1", segment.fd.get(), abi::kPreviousSegmentVersion);
-  const TestReply reply = peer.Receive();
-  ASSERT_EQ(reply.type(), abi::MessageType::kPolicy) << reply.reason();
-  uint32_t version = 0;
-  std::memcpy(&version, reply.body.data(), sizeof version);
-  EXPECT_EQ(version, abi::kPreviousSegmentVersion);
-  const std::lock_guard lock(mutex_);
-  EXPECT_EQ(maps_.front()->segment_version(), abi::kPreviousSegmentVersion);
+TEST_F(PluginSocketTest, AProcessOfAnOlderVersionIsAnsweredInItsVersion) {
+  for (const uint32_t old : {abi::kPreviousSegmentVersion, abi::kOldestSegmentVersion}) {
+    TestSegment segment("job-1", F_SEAL_SHRINK | F_SEAL_GROW, sizeof(abi::TelemetrySegmentV2));
+    segment.MakeOld(old);
+    TestPeer peer(socket_->path());
+    peer.SendHello("job-1", segment.fd.get(), old);
+    const TestReply reply = peer.Receive();
+    ASSERT_EQ(reply.type(), abi::MessageType::kPolicy) << reply.reason();
+    uint32_t version = 0;
+    std::memcpy(&version, reply.body.data(), sizeof version);
+    EXPECT_EQ(version, old);
+    const std::lock_guard lock(mutex_);
+    EXPECT_EQ(maps_.back()->segment_version(), old);
+    EXPECT_EQ(maps_.back()->bytes(), sizeof(abi::TelemetrySegmentV2));
+    EXPECT_EQ(maps_.back()->slots_used(), 256u);
+  }
 }
 
 TEST_F(PluginSocketTest, BadSegmentsAreRefusedWithTheReason) {
@@ -135,7 +139,7 @@ TEST_F(PluginSocketTest, BadSegmentsAreRefusedWithTheReason) {
   other_magic.segment->header.magic = 1;
   std::memset(unterminated.segment->process.job, 'x', sizeof unterminated.segment->process.job);
   const TestSegment unsealed("job-1", 0), short_one("job-1", F_SEAL_SHRINK | F_SEAL_GROW, 4096);
-  EXPECT_EQ(Hello(other_version).reason(), "telemetry segment version 7, this agent speaks 2 and 1");
+  EXPECT_EQ(Hello(other_version).reason(), "telemetry segment version 7, this agent speaks 1 to 3");
   EXPECT_THAT(Hello(other_layout).reason(), HasSubstr("entry size"));
   EXPECT_THAT(Hello(other_magic).reason(), HasSubstr("magic"));
   EXPECT_THAT(Hello(unterminated).reason(), HasSubstr("job id"));

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <new>
 #include <set>
 
 #include "common/launch_variable.h"
@@ -88,22 +87,34 @@ Result<abi::FlowPolicy> ToFlowPolicy(const v1::FlowPolicy& flow, uint64_t now_ns
   return out;
 }
 
+/// Calls `act` with the segment at `data`, by its version's type.
+template <typename Act>
+void WithSegment(void* data, uint32_t version, Act act) {
+  switch (version) {
+    case abi::kOldestSegmentVersion: return act(static_cast<abi::PolicySegmentV1*>(data));
+    case abi::kPreviousSegmentVersion: return act(static_cast<abi::PolicySegmentV2*>(data));
+    default: return act(static_cast<abi::PolicySegment*>(data));
+  }
+}
+
+size_t BytesOf(uint32_t version) {
+  size_t bytes = 0;
+  WithSegment(nullptr, version, [&](auto* segment) { bytes = sizeof *segment; });
+  return bytes;
+}
+
 }  // namespace
 
 Result<PolicyMemory> PolicyMemory::Create(const std::string& name, uint32_t version) {
-  const bool previous = version == abi::kPreviousSegmentVersion;
-  const size_t bytes = previous ? sizeof(abi::PolicySegmentV1) : sizeof(abi::PolicySegment);
+  const size_t bytes = BytesOf(version);
   UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return Fail(ErrnoError("make policy segment", errno));
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return Fail(ErrnoError("size policy segment", errno));
   void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return Fail(ErrnoError("map policy segment", errno));
   PolicyMemory memory(std::move(fd), data, version);
-  if (previous) {
-    abi::InitPolicyHeader(new (data) abi::PolicySegmentV1{});
-  } else {
-    abi::InitPolicyHeader(new (data) abi::PolicySegment{});
-  }
+  // All of it is zero bits, which is what the kernel's pages hold: room for entries that no policy has takes no memory.
+  WithSegment(data, version, [](auto* segment) { abi::InitPolicyHeader(segment); });
   // After this nobody, the agent's own later mappings included, can get a writable view.
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
   if (::fcntl(memory.fd_.get(), F_ADD_SEALS, kSeals) != 0) return Fail(ErrnoError("seal policy segment", errno));
@@ -123,17 +134,12 @@ void PolicyMemory::SetProfile(abi::ProfileLevel level, uint64_t until_ns) {
 
 PolicyMemory::~PolicyMemory() {
   if (!data_) return;
-  const bool previous = version_ == abi::kPreviousSegmentVersion;
-  ::munmap(data_, previous ? sizeof(abi::PolicySegmentV1) : sizeof(abi::PolicySegment));
+  ::munmap(data_, BytesOf(version_));
 }
 
 template <typename Act>
 void PolicyMemory::WithTable(Act act) {
-  if (version_ == abi::kPreviousSegmentVersion) {
-    act(static_cast<abi::PolicySegmentV1*>(data_)->table);
-  } else {
-    act(static_cast<abi::PolicySegment*>(data_)->table);
-  }
+  WithSegment(data_, version_, [&](auto* segment) { act(segment->table); });
 }
 
 void PolicyMemory::Write(const std::vector<abi::FlowPolicy>& flows, uint64_t epoch) {
@@ -208,12 +214,12 @@ Result<UniqueFd> PolicyStore::Attach(const std::string& job, uint32_t uid, uint3
 
 Result<UniqueFd> PolicyStore::ShareVersion(Job& job, uint32_t version) {
   if (version == abi::kSegmentVersion) return job.memory.Share();
-  if (!job.previous) {
-    WEFT_ASSIGN_OR_RETURN(PolicyMemory made, PolicyMemory::Create("weft-policy", abi::kPreviousSegmentVersion));
-    job.previous.emplace(std::move(made));
-    if (job.epoch > 0) job.previous->Write(job.flows, static_cast<uint64_t>(job.epoch));
-  }
-  return job.previous->Share();
+  const auto known = job.older.find(version);
+  if (known != job.older.end()) return known->second.Share();
+  WEFT_ASSIGN_OR_RETURN(PolicyMemory made, PolicyMemory::Create("weft-policy", version));
+  PolicyMemory& memory = job.older.try_emplace(version, std::move(made)).first->second;
+  if (job.epoch > 0) memory.Write(job.flows, static_cast<uint64_t>(job.epoch));
+  return memory.Share();
 }
 
 void PolicyStore::Detach(const std::string& job) {
@@ -241,7 +247,7 @@ Status PolicyStore::Apply(const v1::JobPolicy& policy) {
   job->epoch = policy.epoch();
   job->flows = std::move(flows);
   job->memory.Write(job->flows, static_cast<uint64_t>(job->epoch));
-  if (job->previous) job->previous->Write(job->flows, static_cast<uint64_t>(job->epoch));
+  for (auto& [version, memory] : job->older) memory.Write(job->flows, static_cast<uint64_t>(job->epoch));
   job->received_ns = now;
   job->ended = false;
   return Ok();
@@ -251,7 +257,7 @@ void PolicyStore::Renew() {
   const uint64_t until = now_ns_() + kRenewedLeaseNs;
   for (auto& [name, job] : jobs_) {
     job.memory.Renew(until);
-    if (job.previous) job.previous->Renew(until);
+    for (auto& [version, memory] : job.older) memory.Renew(until);
   }
 }
 
@@ -262,7 +268,7 @@ void PolicyStore::SetProfile(const std::string& job, std::optional<abi::ProfileL
     memory.SetProfile(level.value_or(abi::ProfileLevel::kOff), level ? until_ns : 0);
   };
   write(it->second.memory);
-  if (it->second.previous) write(*it->second.previous);
+  for (auto& [version, memory] : it->second.older) write(memory);
 }
 
 Result<std::vector<std::string>> PolicyStore::SetLaunch(const v1::JobLaunch& launch) {
@@ -334,6 +340,12 @@ bool PolicyStore::Pending(uint64_t age_ns) const {
     if (job.processes > 0 && job.applied != job.epoch && now - job.received_ns < age_ns) return true;
   }
   return false;
+}
+
+int64_t PolicyStore::CutOff(const std::string& job) const {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end() || it->second.older.empty()) return 0;
+  return std::max<int64_t>(0, static_cast<int64_t>(it->second.flows.size()) - abi::kMaxFlowsV2);
 }
 
 std::map<std::string, int64_t> PolicyStore::Epochs() const {

@@ -23,16 +23,16 @@ inline constexpr uint64_t kRenewedLeaseNs = 10'000'000'000;
 /// A policy segment in the making: the agent's writable mapping and the descriptor that processes get.
 class PolicyMemory {
  public:
-  /// A memfd whose size and seals are fixed; nobody but this mapping can write to it. `version` is kSegmentVersion or
-  /// kPreviousSegmentVersion. Errors: kResourceExhausted, kFailedPrecondition from the kernel.
+  /// A memfd whose size and seals are fixed; nobody but this mapping can write to it. `version` is kOldestSegmentVersion to
+  /// kSegmentVersion. Memory is taken as entries are written. Errors: kResourceExhausted, kFailedPrecondition from the kernel.
   [[nodiscard]] static Result<PolicyMemory> Create(const std::string& name, uint32_t version = abi::kSegmentVersion);
   PolicyMemory(PolicyMemory&& other) noexcept;
   PolicyMemory& operator=(PolicyMemory&&) = delete;
   ~PolicyMemory();
 
-  /// Replaces all entries; the readers' epoch becomes `epoch`.
+  /// Replaces all entries, as many as the version has room for, first ones first; the readers' epoch becomes `epoch`.
   void Write(const std::vector<abi::FlowPolicy>& flows, uint64_t epoch);
-  /// What is leased holds until then at least. Plugins of the previous version do not look.
+  /// What is leased holds until then at least. Plugins of version 1 do not look.
   void Renew(uint64_t until_ns);
   void SetProfile(abi::ProfileLevel level, uint64_t until_ns);
   /// A descriptor of its own for a process. Errors: kUnavailable.
@@ -58,7 +58,7 @@ class PolicyStore {
   /// `now_ns` is the host's CLOCK_MONOTONIC, which leases are written in.
   explicit PolicyStore(std::function<uint64_t()> now_ns) : now_ns_(std::move(now_ns)) {}
 
-  /// A process of `job` has come: the segment for it, in the version that it reads (present or previous). A job belongs to
+  /// A process of `job` has come: the segment for it, in the version that it reads (kOldestSegmentVersion or later). A job belongs to
   /// the user that the controller names, else to that of its first process, until the job has ended. Errors: kUnauthenticated for
   /// another user's; kUnavailable for too many jobs on the host, or when the kernel gives nothing more.
   [[nodiscard]] Result<UniqueFd> Attach(const std::string& job, uint32_t uid,
@@ -93,6 +93,10 @@ class PolicyStore {
   /// Whether an epoch not older than `age_ns` waits to be read by attached processes.
   bool Pending(uint64_t age_ns) const;
 
+  /// Entries of the job's newest policy that plugins of older versions, which have come to it, get nothing of: their segments have room
+  /// for the first kMaxFlowsV2. 0 for a job without such plugins.
+  int64_t CutOff(const std::string& job) const;
+
   /// Epoch in each job's segment.
   std::map<std::string, int64_t> Epochs() const;
   int64_t jobs() const { return static_cast<int64_t>(jobs_.size()); }
@@ -101,7 +105,7 @@ class PolicyStore {
   struct Job {
     explicit Job(PolicyMemory made) : memory(std::move(made)) {}
     PolicyMemory memory;
-    std::optional<PolicyMemory> previous;  // once a process of the previous version has come
+    std::map<uint32_t, PolicyMemory> older;  // by version, once a process of it has come
     std::vector<abi::FlowPolicy> flows;    // in force, for a segment that is made later
     std::optional<uint32_t> uid;           // of the first process
     int processes = 0;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <cstring>
@@ -20,13 +21,15 @@ using ::testing::HasSubstr;
 constexpr uint64_t kSecond = 1'000'000'000;
 
 /// What the plugin does with the descriptor it gets.
-struct Mapped {
-  explicit Mapped(const UniqueFd& fd)
-      : data(::mmap(nullptr, sizeof(abi::PolicySegment), PROT_READ, MAP_SHARED, fd.get(), 0)) {}
-  ~Mapped() { ::munmap(data, sizeof(abi::PolicySegment)); }
-  const abi::PolicyTable& table() const { return static_cast<const abi::PolicySegment*>(data)->table; }
+template <typename Segment>
+struct MappedOf {
+  explicit MappedOf(const UniqueFd& fd) : data(::mmap(nullptr, sizeof(Segment), PROT_READ, MAP_SHARED, fd.get(), 0)) {}
+  ~MappedOf() { ::munmap(data, sizeof(Segment)); }
+  const auto& table() const { return static_cast<const Segment*>(data)->table; }
   void* data;
 };
+using Mapped = MappedOf<abi::PolicySegment>;
+using MappedV2 = MappedOf<abi::PolicySegmentV2>;
 
 v1::JobPolicy Policy(int64_t epoch, uint64_t flow = 7) {
   v1::JobPolicy policy;
@@ -99,7 +102,7 @@ TEST_F(PolicyStoreTest, ProcessesOfBothVersionsReadTheSamePolicy) {
   const auto now = store_.Attach("a", 1000);
   ASSERT_TRUE(now);
   ASSERT_TRUE(store_.Apply(Policy(4)));
-  const auto old = store_.Attach("a", 1000, abi::kPreviousSegmentVersion);
+  const auto old = store_.Attach("a", 1000, abi::kOldestSegmentVersion);
   ASSERT_TRUE(old) << old.error().message();
   void* const data = ::mmap(nullptr, sizeof(abi::PolicySegmentV1), PROT_READ, MAP_SHARED, old->get(), 0);
   ASSERT_NE(data, MAP_FAILED);
@@ -119,6 +122,46 @@ TEST_F(PolicyStoreTest, ProcessesOfBothVersionsReadTheSamePolicy) {
   EXPECT_EQ(entry().traffic_class, 0u);
   EXPECT_EQ(Mapped(*now).table().epoch, 5u);
   ::munmap(data, sizeof(abi::PolicySegmentV1));
+}
+
+TEST_F(PolicyStoreTest, APolicyOf300FlowsIsWholeInVersion3AndCutInVersion2) {
+  const auto now = store_.Attach("a", 1000);
+  ASSERT_TRUE(now);
+  v1::JobPolicy policy = Policy(4, 5000);
+  for (uint64_t i = 1; i < 300; ++i) {
+    *policy.add_flows() = policy.flows(0);
+    policy.mutable_flows(static_cast<int>(i))->set_flow(5000 - i);  // the first ones have the largest numbers
+  }
+  ASSERT_TRUE(store_.Apply(policy));
+  EXPECT_EQ(store_.CutOff("a"), 0) << "nobody has an older plugin";
+  const auto old = store_.Attach("a", 1000, abi::kPreviousSegmentVersion);
+  ASSERT_TRUE(old) << old.error().message();
+  EXPECT_EQ(store_.CutOff("a"), 44);
+  const Mapped whole(*now);
+  const MappedV2 cut(*old);
+  EXPECT_EQ(static_cast<const abi::PolicySegmentV2*>(cut.data)->header.version, 2u);
+  EXPECT_EQ(whole.table().count, 300u);
+  EXPECT_EQ(cut.table().count, 256u);
+  for (uint64_t i = 0; i < 300; ++i) {
+    abi::FlowPolicy flow{};
+    EXPECT_EQ(abi::ReadFlowPolicy(whole.table(), 5000 - i, &flow), abi::PolicyRead::kFound) << i;
+    EXPECT_EQ(flow.traffic_class, 0x68u);
+    EXPECT_EQ(abi::ReadFlowPolicy(cut.table(), 5000 - i, &flow), i < 256 ? abi::PolicyRead::kFound : abi::PolicyRead::kAbsent) << i;
+  }
+  ASSERT_TRUE(store_.Apply(Policy(5)));
+  EXPECT_EQ(store_.CutOff("a"), 0);
+  EXPECT_EQ(cut.table().count, 1u);
+  EXPECT_EQ(cut.table().epoch, 5u);
+}
+
+TEST_F(PolicyStoreTest, RoomThatNoPolicyNeedsTakesNoMemory) {
+  const auto fd = store_.Attach("a", 1000);
+  ASSERT_TRUE(fd);
+  ASSERT_TRUE(store_.Apply(Policy(1)));
+  struct stat status{};
+  ASSERT_EQ(::fstat(fd->get(), &status), 0);
+  EXPECT_EQ(static_cast<size_t>(status.st_size), sizeof(abi::PolicySegment));
+  EXPECT_LT(static_cast<size_t>(status.st_blocks) * 512, sizeof(abi::PolicySegment) / 4);
 }
 
 TEST_F(PolicyStoreTest, NobodyElseCanWriteTheSegment) {
@@ -187,8 +230,8 @@ TEST_F(PolicyStoreTest, BadPoliciesAreRefusedWholeAndNamed) {
     for (int i = 0; i < 8; ++i) f.add_lanes()->set_source_port(i + 1);
   }, "9 lanes, expected at most 8");
   refused([](P& p, F&) {
-    for (int i = 0; i < 256; ++i) p.add_flows()->set_flow(100 + static_cast<uint64_t>(i));
-  }, "257 flows, expected at most 256");
+    for (int i = 0; i < 4096; ++i) p.add_flows()->set_flow(100 + static_cast<uint64_t>(i));
+  }, "4097 flows, expected at most 4096");
   EXPECT_EQ(store_.Epochs().at("a"), 1);
 }
 

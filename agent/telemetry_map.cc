@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
@@ -47,34 +48,34 @@ Status CheckOwner(const struct stat& status, const PeerProcess& peer) {
                                                   "a segment that the sender has made", status.st_uid, peer.uid, peer.pid));
 }
 
+bool IsServed(uint32_t version) { return version >= abi::kOldestSegmentVersion && version <= abi::kSegmentVersion; }
+
 Result<uint64_t> CheckSize(int fd, const struct stat& status) {
   const auto bytes = static_cast<uint64_t>(status.st_size);
-  if (bytes < sizeof(abi::TelemetrySegment)) {
-    // The header decides first: another version may have another size.
-    abi::SegmentHeader header{};
-    const bool readable = ::pread(fd, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header);
-    if (!readable || header.magic != abi::kTelemetryMagic || header.version == abi::kSegmentVersion ||
-        header.version == abi::kPreviousSegmentVersion) {
-      return Fail(Code::kInvalidArgument, fmt::format("telemetry segment has {} bytes, expected at least {}", bytes,
-                                                      sizeof(abi::TelemetrySegment)));
-    }
+  // The header decides first: another version may have another size.
+  abi::SegmentHeader header{};
+  const bool readable = ::pread(fd, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header);
+  const bool known = readable && header.magic == abi::kTelemetryMagic;
+  const size_t least = known && header.version == abi::kSegmentVersion ? sizeof(abi::TelemetrySegment) : sizeof(abi::TelemetrySegmentV2);
+  if (bytes < least && (!known || IsServed(header.version))) {
+    return Fail(Code::kInvalidArgument, fmt::format("telemetry segment has {} bytes, expected at least {}", bytes, least));
   }
   return bytes;
 }
 
-/// The version, if the segment can be read.
-Result<uint32_t> CheckHeader(const void* data, uint64_t bytes) {
+/// What the segment is, if it can be read: by one look at the header, which may say something else at the next.
+Result<abi::SegmentShape> CheckHeader(const void* data, uint64_t bytes) {
   abi::SegmentHeader header;
   std::memcpy(&header, data, sizeof header);
-  if (header.magic == abi::kTelemetryMagic && header.version != abi::kSegmentVersion &&
-      header.version != abi::kPreviousSegmentVersion) {
-    return Fail(Code::kUnimplemented, fmt::format("telemetry segment version {}, this agent speaks {} and {}",
-                                                  header.version, abi::kSegmentVersion, abi::kPreviousSegmentVersion));
+  if (header.magic == abi::kTelemetryMagic && !IsServed(header.version)) {
+    return Fail(Code::kUnimplemented, fmt::format("telemetry segment version {}, this agent speaks {} to {}", header.version,
+                                                  abi::kOldestSegmentVersion, abi::kSegmentVersion));
   }
-  if (const char* wrong = abi::ValidateSegment(data, bytes, abi::kTelemetryMagic)) {
+  abi::SegmentShape shape;
+  if (const char* wrong = abi::ValidateSegment(data, bytes, abi::kTelemetryMagic, &shape)) {
     return Fail(Code::kInvalidArgument, fmt::format("telemetry segment: {}", wrong));
   }
-  return header.version;
+  return shape;
 }
 
 }  // namespace
@@ -116,8 +117,9 @@ Result<std::unique_ptr<TelemetryMap>> TelemetryMap::Attach(UniqueFd fd, const Pe
     return Fail(Code::kUnavailable, ErrnoError("map telemetry segment", errno).message());  // the host's want, not the user's
   }
   std::unique_ptr<TelemetryMap> map(new TelemetryMap(data, mapped));
-  WEFT_ASSIGN_OR_RETURN(map->version_, CheckHeader(data, mapped));
-  // ValidateSegment holds the sections to this version's layout, so the struct's own offsets are the directory's.
+  WEFT_ASSIGN_OR_RETURN(map->shape_, CheckHeader(data, mapped));
+  // ValidateSegment holds the sections to their version's layout, which begins as this one's does, so the struct's own offsets are the
+  // directory's; of the slots only those in shape_ are there.
   const auto* segment = static_cast<const abi::TelemetrySegment*>(data);
   map->process_ = &segment->process;
   map->slots_ = segment->flows;
@@ -140,6 +142,12 @@ Result<std::unique_ptr<TelemetryMap>> TelemetryMap::Attach(UniqueFd fd, const Pe
   map->stated_job_ = *checked;
   map->job_ = checked->empty() ? fmt::format("{}{}:{}:{}", kUnnamed, BootName(), peer.uid, status.st_ino) : std::move(*checked);
   return map;
+}
+
+uint32_t TelemetryMap::slots_used() const {
+  if (shape_.version < abi::kSegmentVersion) return shape_.flows;
+  // Acquire: slots below it are in the state that they had when it was stored, or a later one.
+  return std::min(process_->slots_used.load(std::memory_order_acquire), shape_.flows);
 }
 
 TelemetryMap::~TelemetryMap() { ::munmap(const_cast<void*>(data_), bytes_); }

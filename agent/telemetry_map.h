@@ -46,9 +46,12 @@ class TelemetryMap {
   int32_t stated_pid() const { return stated_pid_; }
   const MemoryId& memory() const { return memory_; }
   size_t bytes() const { return bytes_; }  ///< mapped
-  uint32_t segment_version() const { return version_; }  ///< abi::kSegmentVersion or kPreviousSegmentVersion
+  uint32_t segment_version() const { return shape_.version; }  ///< abi::kOldestSegmentVersion to kSegmentVersion
   const abi::ProcessInfo& process() const { return *process_; }
-  /// Requires: index < abi::kMaxFlows.
+  /// How many slots have been taken so far, as the process says now and within what was checked at Attach; plugins before version 3
+  /// do not say, and all of theirs count. Looking at others would take memory for them, which is never touched otherwise.
+  uint32_t slots_used() const;
+  /// Requires: index is below what slots_used() has said.
   const abi::FlowSlot& slot(uint32_t index) const { return slots_[index]; }
   /// What profiler, tuner and watchdog write; nullptr in the segment of a plugin that has none of them.
   const abi::Observations* observations() const { return observations_; }
@@ -68,7 +71,7 @@ class TelemetryMap {
   pid_t pid_ = 0;
   int32_t stated_pid_ = 0;
   MemoryId memory_;
-  uint32_t version_ = 0;
+  abi::SegmentShape shape_;
 };
 
 /// The job id in a NUL-terminated field of `bytes` bytes; nullopt if it is not terminated or holds a byte other than

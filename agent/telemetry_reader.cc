@@ -72,7 +72,7 @@ int64_t Retransmits(const v1::FlowCounters& counters) {
 }  // namespace
 
 TelemetryReader::TelemetryReader(const TelemetryMap& map, UserQuotas* quotas, uint32_t uid)
-    : map_(map), quotas_(quotas), uid_(uid), slots_(abi::kMaxFlows) {}
+    : map_(map), quotas_(quotas), uid_(uid) {}
 
 bool TelemetryReader::CopyIdentity(const abi::FlowSlot& from, uint32_t generation, v1::FlowIdentity* identity) const {
   // The plain fields between `flow` and `reserved32`, copied as bytes: what a writer in the middle of it leaves is
@@ -124,10 +124,14 @@ void TelemetryReader::CloseSlot(Slot& slot) {
 
 void TelemetryReader::SampleSlot(uint32_t index) {
   const abi::FlowSlot& from = map_.slot(index);
-  Slot& slot = slots_[index];
   // Acquire on both: what the plugin wrote before it released them is seen behind them.
   const uint32_t generation = from.generation.load(std::memory_order_acquire);
   const auto state = static_cast<SlotState>(from.state.load(std::memory_order_acquire));
+  if (slot_at_[index] == nullptr) {
+    if (state != SlotState::kOpen && state != SlotState::kClosed) return;
+    slot_at_[index] = &slots_.emplace_back();
+  }
+  Slot& slot = *slot_at_[index];
   const bool same = slot.seen && generation == slot.generation;
   if (slot.tracked && !same) CloseSlot(slot);  // the slot was taken by another flow
   if (generation % 2 != 0) return;             // being written
@@ -271,7 +275,9 @@ void TelemetryReader::ReadCounters(const abi::FlowSlot& from, Slot& slot) {
 }
 
 void TelemetryReader::Sample() {
-  for (uint32_t i = 0; i < abi::kMaxFlows; ++i) SampleSlot(i);
+  // A process that takes its word back closes nothing by that: what was looked at once is looked at again.
+  if (const uint32_t used = map_.slots_used(); used > slot_at_.size()) slot_at_.resize(used);
+  for (uint32_t i = 0; i < slot_at_.size(); ++i) SampleSlot(i);
 }
 
 void TelemetryReader::Close() {

@@ -1,6 +1,7 @@
 #include "agent/telemetry_reader.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include "agent/testing/plugin.h"
 
@@ -248,6 +249,60 @@ TEST_F(TelemetryReaderTest, NewestEpochIsThePluginsOrAFlows) {
   EXPECT_EQ(reader_->NewestEpoch(), 4);
   segment_.segment->process.policy_epoch = 6;
   EXPECT_EQ(reader_->NewestEpoch(), 6);
+}
+
+TEST_F(TelemetryReaderTest, EveryFlowOfAFullSegmentIsRead) {
+  for (uint32_t i = 0; i < abi::kMaxFlows; ++i) segment_.Open(i, i + 1).bytes = i;
+  const v1::HostSample sample = Take();
+  ASSERT_EQ(sample.opened_size(), 4096);
+  ASSERT_EQ(sample.counters_size(), 4096);
+  for (int i = 0; i < 4096; ++i) ASSERT_EQ(sample.counters(i).bytes(), i);
+  EXPECT_EQ(reader_->open_flows(true), 4096);
+}
+
+TEST_F(TelemetryReaderTest, SlotsThatWereNeverTakenAreNotTouched) {
+  segment_.Open(0, 1);
+  EXPECT_EQ(Take().opened_size(), 1);
+  struct stat status{};
+  ASSERT_EQ(::fstat(segment_.fd.get(), &status), 0);
+  EXPECT_LT(status.st_blocks * 512, 64 << 10) << "reading a hole takes memory for it";
+  segment_.Open(9, 10);
+  EXPECT_EQ(Take().opened_size(), 1) << "those that are taken later are read as soon as the process says so";
+}
+
+TEST_F(TelemetryReaderTest, AHostileNumberOfSlotsIsBounded) {
+  segment_.Open(0, 1);
+  segment_.Open(5, 2);
+  segment_.segment->process.slots_used = UINT32_MAX;
+  segment_.segment->header.sections[1].entry_count = UINT32_MAX;  // after it was checked
+  segment_.segment->header.version = 9;
+  EXPECT_EQ(map_->slots_used(), abi::kMaxFlows);
+  EXPECT_EQ(Take().opened_size(), 2);
+  segment_.segment->process.slots_used = 1;
+  const v1::HostSample sample = Take();
+  EXPECT_EQ(sample.closed_size(), 0) << "a word taken back ends no flow";
+  Close(segment_.segment->flows[5]);
+  EXPECT_THAT(Take().closed(), ElementsAre(2u));
+}
+
+TEST(TelemetryReader, ASegmentOfAnOlderVersionIsReadToItsEnd) {
+  for (const uint32_t version : {abi::kPreviousSegmentVersion, abi::kOldestSegmentVersion}) {
+    TestSegment segment("job-1", F_SEAL_SHRINK | F_SEAL_GROW, sizeof(abi::TelemetrySegmentV2));
+    segment.MakeOld(version);
+    const auto map = TelemetryMap::Attach(segment.Share(), {::getpid(), ::getuid()});
+    ASSERT_TRUE(map) << map.error().message();
+    TelemetryReader reader(**map);
+    segment.Open(0, 1);
+    segment.Open(255, 2).bytes = 7;
+    segment.segment->header.version = abi::kSegmentVersion;  // what it says afterwards changes nothing
+    segment.segment->process.slots_used = 4096;              // nor does what lies there in a segment of that version
+    reader.Sample();
+    v1::HostSample sample;
+    reader.Collect(&sample);
+    ASSERT_EQ(sample.opened_size(), 2);
+    EXPECT_EQ(sample.counters(1).bytes(), 7);
+    reader.Close();
+  }
 }
 
 }  // namespace

@@ -11,10 +11,11 @@
 
 namespace weft::agent {
 
-/// Of one user. A host of eight ranks that use all of their flow slots needs 8 segments, 2,048 flows and 1,024 destinations.
+/// Of one user. A rank that uses all of its flow slots needs a segment of 10 MiB, 4,096 flows and, where half of them send, 2,048
+/// destinations: two such fit the destinations, four the flows. A segment before version 3 has 1 MiB.
 struct UserLimits {
   int segments = 256;
-  int memory_mib = 512;      ///< mapped, of his segments together
+  int memory_mib = 512;      ///< mapped, of his segments together: some 50 of version 3. What reading them can cost the agent at most
   int flows = 16'384;        ///< open ones that are followed, sending and receiving
   int destinations = 4'096;  ///< addresses with ports to which paths are probed
 };

@@ -27,11 +27,11 @@ double ClassWatch::Declared(int32_t own, const Loads& loads) const {
 ClassWatch::Seen ClassWatch::Look(const LinkMonitor::LaneUse& use, int32_t own, const Loads& loads, double available,
                                   double now_s) const {
   Seen none{.time_s = -1};
-  double later = 0, earlier = use.rate - use.carried / slot_s_;
+  double later = 0, earlier = use.rate - std::max(use.rate, use.carried / slot_s_);
   int lanes = 0, all = 0;
   double waiting = 0;             // of a lane of a later class
   for (const auto& [index, load] : loads) {
-    (index <= own ? earlier : later) += load.carried;
+    (index <= own ? earlier : later) += index <= own ? load.waiting : load.carried;
     lanes += index <= own ? load.lanes : 0;
     all += load.lanes;
     if (index > own) waiting = std::max(waiting, load.backlog);
@@ -46,16 +46,18 @@ ClassWatch::Seen ClassWatch::Look(const LinkMonitor::LaneUse& use, int32_t own, 
   return {.time_s = now_s, .got = earlier / total, .wanted = (alike + declared) / 2, .declared = declared};
 }
 
-void ClassWatch::See(const LinkMonitor& monitor, const std::function<int32_t(const std::string&)>& class_of, int32_t last,
+void ClassWatch::See(const LinkMonitor& monitor, const std::function<std::optional<int32_t>(const SendFlow&)>& class_of, int32_t last,
                      double now_s) {
   std::erase_if(looks_, [&](const auto& entry) { return now_s - entry.second.back().time_s > kLookLife; });
   if (now_s - changed_s_ < kSettle) return;
   std::map<LinkId, Loads> loads;
   for (const LinkMonitor::LaneUse& use : monitor.uses()) {
-    if (use.flow->doubted || use.carried <= 0) continue;
+    const std::optional<int32_t> own = class_of(*use.flow);
+    if (!own || use.carried <= 0) continue;
     for (const LinkId link : *use.links) {
-      ClassLoad& load = loads[link][class_of(use.flow->identity.job_id())];
+      ClassLoad& load = loads[link][*own];
       load.carried += use.carried / slot_s_;
+      load.waiting += std::max(use.backlog > 0 ? use.rate : 0, use.carried / slot_s_);
       ++load.lanes;
       load.backlog = std::max(load.backlog, use.backlog);
     }
@@ -63,9 +65,17 @@ void ClassWatch::See(const LinkMonitor& monitor, const std::function<int32_t(con
   std::set<std::pair<LinkId, std::string>> seen;
   for (const LinkMonitor::LaneUse& use : monitor.uses()) {
     const std::string& job = use.flow->identity.job_id();
-    if (use.backlog < kWaiting || use.carried <= 0 || use.flow->doubted || class_of(job) >= last) continue;
+    const std::optional<int32_t> own = class_of(*use.flow);
+    if (use.backlog < kWaiting || use.carried <= 0 || !own || *own >= last) continue;
+    // A link that its class and earlier ones fill by themselves is what the lane waits for: the other links owe it nothing.
+    const auto holds = [&](LinkId link) {
+      double earlier = 0;
+      for (const auto& [index, load] : loads[link]) earlier += index <= *own ? load.carried : 0;
+      return earlier >= use.backlog * kFull * monitor.Available(link, use.flow->owner).value();
+    };
+    if (std::ranges::any_of(*use.links, holds)) continue;
     for (const LinkId link : *use.links) {
-      const Seen look = Look(use, class_of(job), loads[link], monitor.Available(link, use.flow->owner).value(), now_s);
+      const Seen look = Look(use, *own, loads[link], monitor.Available(link, use.flow->owner).value(), now_s);
       if (look.time_s < 0 || !seen.insert({link, job}).second) continue;
       std::deque<Seen>& looks = looks_[{link, job}];
       looks.push_back(look);
@@ -77,7 +87,7 @@ void ClassWatch::See(const LinkMonitor& monitor, const std::function<int32_t(con
         wanted += one.wanted / kLooks;
       }
       const bool told = std::ranges::any_of(found_, [&](const Inversion& one) { return one.job == job; });
-      if (got < wanted && !told) found_.push_back({job, link, class_of(job), got, look.declared});
+      if (got < wanted && !told) found_.push_back({job, link, *own, got, look.declared});
     }
   }
 }

@@ -6,8 +6,9 @@
 //   declared  the share that the site declares for these classes, of all classes that were there; 75 % where it declares none
 //
 // A link whose last kLooks looks of a job gave less than half way from `alike` to `declared` in the mean does not honour its class.
-// What lanes of later classes carried, not their backlog, is compared: it is what their hosts' NICs bear out (nic_claims.h), and the backlog is the job's own word: so
-// nobody can take a class from somebody else by what he says.
+// What lanes of later classes carried, not their backlog, is compared, and where there are several owners only that of hosts whose NICs
+// count all that is sent, which bear it out (nic_claims.h); the backlog is the job's own word. So nobody can take a class from somebody
+// else by what he says, and beside flows of others that no NIC counts nothing is found.
 //
 // The job's class is then withdrawn: its packets go in the default class for kHold, twice as long after each time, up to kLongestHold.
 //
@@ -19,6 +20,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,9 +48,9 @@ class ClassWatch {
   /// `shares`: of a full port, of each class, the one that is served first first; empty: not declared.
   ClassWatch(std::vector<int32_t> shares, double slot_s) : shares_(std::move(shares)), slot_s_(slot_s) {}
 
-  /// Takes the slot that `monitor` has judged last. `class_of`: of a job, ascending from 0; `last` is the default class. Complexity:
-  /// linear in lanes and links on their ways.
-  void See(const LinkMonitor& monitor, const std::function<int32_t(const std::string&)>& class_of, int32_t last, double now_s);
+  /// Takes the slot that `monitor` has judged last. `class_of`: of a flow's packets, ascending from 0; nullopt: they do not count. `last` is
+  /// the default class. Complexity: linear in lanes and links on their ways.
+  void See(const LinkMonitor& monitor, const std::function<std::optional<int32_t>(const SendFlow&)>& class_of, int32_t last, double now_s);
   /// What has been found since the last call; each job once. What was seen of it is used up.
   std::vector<Inversion> Take();
   /// Some job's packets are marked otherwise from now on: what was seen before says nothing.
@@ -64,6 +66,7 @@ class ClassWatch {
  private:
   struct ClassLoad {
     double carried = 0;          ///< bits per second
+    double waiting = 0;          ///< likewise, of lanes that waited while they did
     int lanes = 0;
     double backlog = 0;          ///< share of the slot, of the lane that waited longest
   };

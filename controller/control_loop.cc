@@ -193,6 +193,7 @@ Status ControlLoop::Join(const v1::Register& message, const std::shared_ptr<Agen
     session->Close(Code::kAborted, fmt::format("host \"{}\" has a newer session", host));
   }
   session = outbox;
+  parts_.Forget(host);
   v1::ControllerMessage welcome;
   welcome.mutable_welcome()->set_cluster(options_.cluster_name);
   welcome.mutable_welcome()->set_controller_incarnation(incarnation_);
@@ -217,6 +218,7 @@ void ControlLoop::Receive(const std::string& host, const AgentOutbox* outbox, v1
   if (session == sessions_.end() || session->second.get() != outbox) return;
   switch (message.kind_case()) {
     case v1::AgentMessage::kSample:
+      if (!parts_.Complete(host, message.mutable_sample())) break;
       Handle({.body = SampleReceived{host, std::move(*message.mutable_sample())}});
       metrics_->ObserveSample(clock_->Now() - begin);
       break;
@@ -241,6 +243,7 @@ void ControlLoop::Leave(const std::string& host, const AgentOutbox* outbox) {
   const auto session = sessions_.find(host);
   if (session == sessions_.end() || session->second.get() != outbox) return;
   sessions_.erase(session);
+  parts_.Forget(host);
   LogWarn(kComponent, "agent left", {{"host", host}});
   Handle({.body = HostLost{host}});
 }

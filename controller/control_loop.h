@@ -23,6 +23,7 @@
 #include "controller/metrics.h"
 #include "controller/qos_book.h"
 #include "controller/run_learning.h"
+#include "controller/sample_parts.h"
 #include "controller/worker.h"
 
 namespace weft::controller {
@@ -147,6 +148,7 @@ class ControlLoop {
   std::unique_ptr<Journal> journal_;
   Core core_;
   std::map<std::string, std::shared_ptr<AgentOutbox>> sessions_;
+  SampleParts parts_;
   int64_t incarnation_;
   QosBook qos_;
   std::set<std::string> superseded_by_;  // hosts that obey a newer controller

@@ -99,6 +99,7 @@ void Core::On(const HostRegistered& event) {
   }
   const bool again = event.again && host.connected;
   if (!again) host = Host{.connected = true, .incarnation = message.incarnation()};
+  host.policy_flows = message.policy_flows() <= 0 ? 256 : std::min(message.policy_flows(), 4096);
   host.addresses.clear();
   for (const v1::Interface& interface : message.interfaces()) {
     for (const std::string& address : interface.addresses()) {
@@ -235,6 +236,7 @@ void Core::On(const ModeSet& event) {
   triggers_.clear();  // what happened while nothing was planned is no longer news
   would_paths_ = would_jobs_ = {};
   planned_digest_ = 0;  // what was only reported is to be carried out, and the other way round
+  classes_.Changed(now_s_);
   if (enforce) PushAllJobs();
   else WithdrawWords();
   Touch(Change::kFlows, enforce ? "mode was set to enforce" : "mode was set to observe");

@@ -51,6 +51,7 @@ struct CoreCounters {
   int64_t flows_left_out = 0;  ///< times that a decision about a flow found no room in its host's policy
   int64_t flows_unseen = 0;    ///< flows that found no slot in their process's telemetry
   int64_t entries_refused = 0; ///< policy entries that plugins refused
+  int64_t entries_cut = 0;     ///< policy entries that plugins of older versions have no room for
   int64_t policies_late = 0;   ///< not applied kLateAfter after they were pushed
   int64_t samples = 0;
   int64_t path_reports = 0;
@@ -115,6 +116,7 @@ class Core {
     double nic_bytes = -1;        ///< that its NICs have sent; -1: not said, or not all that is sent
     std::set<std::string> held;   ///< jobs whose policy the host has
     std::map<std::string, double> unclaimed;  ///< held jobs that we do not know, and since when
+    int32_t policy_flows = 0;     ///< that a policy of its agent may have
   };
   /// Decisions about a job in trouble, which its processes bring about: so many a minute.
   struct TroubleLines {
@@ -175,8 +177,7 @@ class Core {
   void HoldClaims(const std::string& host, const v1::HostSample& sample, const std::map<Owner, double>& claimed);
   void NameStragglers();
   void NameLateRanks();
-  void SeeClasses();       ///< core_classes.cc
-  void WatchClasses();
+  void SeeClasses(), WatchClasses();  ///< core_classes.cc
   void WatchDemand();
   void WaitForPicture();
   bool MaybeReplan();      ///< true if it took the tick's time
@@ -249,6 +250,7 @@ class Core {
   Communicators CommunicatorsOf(const std::string& job_id) const;
   /// Whether the classes next to the job's, one later and one earlier, are there and no other running job's.
   std::pair<bool, bool> FreeNeighbours(const std::string& job_id) const;
+  size_t RoomFor(const std::string& host) const;
   std::vector<uint64_t> PolicyFlows(const std::string& job_id, const std::string& host) const;
   std::set<uint64_t> LeaveOut(const FlowDecision& decision);
   void TakeApplied(const std::string& host, const v1::HostSample& sample);
@@ -288,7 +290,6 @@ class Core {
   double waits_s_ = 0;                           ///< when the waits were last taken
   JobTable jobs_;
   std::map<std::string, Host> hosts_;
-
   std::vector<Action> actions_;            ///< of the event at hand
   std::deque<v1::Decision> decisions_;
   CoreCounters counters_;

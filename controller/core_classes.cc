@@ -1,6 +1,9 @@
 // Classes that links do not honour (class_watch.h): the job's is withdrawn, and tried again later.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "common/parse_units.h"
@@ -11,12 +14,20 @@ namespace weft::controller {
 void Core::SeeClasses() {
   const auto last = static_cast<int32_t>(options_.joint.dscp.size()) - 1;
   if (last < 1 || mode_ != v1::MODE_ENFORCE) return;
+  const std::vector<LinkMonitor::LaneUse>& uses = monitor_.uses();
+  const bool several = std::ranges::any_of(uses, [&](const auto& use) { return use.flow->owner != uses.front().flow->owner; });
   classes_.See(
       monitor_,
-      [&](const std::string& job_id) {
+      [&](const SendFlow& flow) -> std::optional<int32_t> {
+        const std::string& job_id = flow.identity.job_id();
+        const auto host = hosts_.find(flow.host);
+        // Packets that are not marked yet as was decided, and bytes that nobody but their sender vouches for.
+        if (flow.doubted || flow.unapplied || awaited_.contains({job_id, flow.host})) return std::nullopt;
         const auto job = multi_job_.find(job_id);
         const bool raised = job != multi_job_.end() && job->second.force.traffic_class >= 0 && !classes_.IsWithdrawn(job_id);
-        return raised ? std::min(job->second.force.traffic_class, last) : last;
+        const int32_t own = raised ? std::min(job->second.force.traffic_class, last) : last;
+        if (own == last && several && (host == hosts_.end() || host->second.nic_bytes < 0)) return std::nullopt;
+        return own;
       },
       last, now_s_);
 }
@@ -29,6 +40,7 @@ void Core::WatchClasses() {
       classes_.Forget(job_id);
       continue;
     }
+    if (mode_ != v1::MODE_ENFORCE || DscpOf(job_id) == options_.joint.dscp.back()) continue;
     Decide("class", job_id, fmt::format("DSCP {} again: a link did not honour it some time ago", DscpOf(job_id)));
     changed.insert(job_id);
   }

@@ -12,7 +12,7 @@
 namespace weft::controller {
 namespace {
 
-constexpr size_t kMaxFlowsPerHost = 256;  // of a job, in the agent's policy segment
+constexpr size_t kMaxFlowsOfOld = 256;    // entries that a plugin of a segment version before 3 is given; its agent says how many that leaves out
 constexpr double kLateAfter = 5;          // seconds from a policy to the word that all processes have it
 constexpr size_t kMostShortages = 100'000;
 constexpr int64_t kMostCounted = int64_t{1} << 40;   // of a process's counter
@@ -22,7 +22,14 @@ int RankOf(double share) { return share > 0 ? static_cast<int>(std::lround(std::
 
 }  // namespace
 
-/// Those that the host's policy of the job has room for: the ones that were in before those that were not, then by what they carry.
+/// Flows that a policy of the host may have.
+size_t Core::RoomFor(const std::string& host) const {
+  const auto found = hosts_.find(host);
+  return found == hosts_.end() ? kMaxFlowsOfOld : static_cast<size_t>(found->second.policy_flows);
+}
+
+/// Those that the host's policy of the job has room for: the ones that were in before those that were not, then by what they carry. In
+/// that order where it matters who comes first, else by number.
 /// Complexity: n log n in the host's flows.
 std::vector<uint64_t> Core::PolicyFlows(const std::string& job_id, const std::string& host) const {
   const bool leased = DscpOf(job_id) > 0;
@@ -31,14 +38,13 @@ std::vector<uint64_t> Core::PolicyFlows(const std::string& job_id, const std::st
     const SendFlow& flow = table_.flows().at(id);
     if (flow.identity.job_id() == job_id && (!flow.decided.empty() || leased || flow.window.period_s > 0)) flows.push_back(id);
   }
-  if (flows.size() <= kMaxFlowsPerHost) return flows;
+  if (flows.size() <= kMaxFlowsOfOld) return flows;
   const auto rank = [&](uint64_t id) {
     const auto share = planned_shares_.find(id);
     return std::tuple(table_.flows().at(id).decided.empty(), share == planned_shares_.end() ? 1'000 : -RankOf(share->second), id);
   };
   std::ranges::sort(flows, {}, rank);
-  flows.resize(kMaxFlowsPerHost);
-  std::ranges::sort(flows);
+  flows.resize(std::min(flows.size(), RoomFor(host)));
   return flows;
 }
 
@@ -58,7 +64,7 @@ std::set<uint64_t> Core::LeaveOut(const FlowDecision& decision) {
       const SendFlow& flow = table_.flows().at(id);
       held += flow.identity.job_id() == job_id && !flow.decided.empty();
     }
-    const size_t room = kMaxFlowsPerHost - std::min(held, kMaxFlowsPerHost);
+    const size_t room = RoomFor(host) - std::min(held, RoomFor(host));
     if (flows.size() <= room) continue;
     const auto carried = [&](uint64_t id) {
       const auto share = planned_shares_.find(id);
@@ -69,7 +75,7 @@ std::set<uint64_t> Core::LeaveOut(const FlowDecision& decision) {
     counters_.flows_left_out += static_cast<int64_t>(flows.size() - room);
     DecideTrouble("limit", job_id,
                   fmt::format("{} flows on {} find no room in its policy, which holds {}: those that carry least keep the paths that they have",
-                              flows.size() - room, host, kMaxFlowsPerHost));
+                              flows.size() - room, host, RoomFor(host)));
   }
   return left_out;
 }
@@ -118,7 +124,9 @@ void Core::TellShortage(const std::string& host, const v1::Shortage& shortage) {
   v1::Shortage now = shortage;
   now.set_flows_dropped(std::clamp<int64_t>(shortage.flows_dropped(), 0, kMostCounted));
   now.set_policy_rejected(std::clamp<int64_t>(shortage.policy_rejected(), 0, kMostCounted));
+  now.set_policy_cut(std::clamp<int64_t>(shortage.policy_cut(), 0, kMostCounted));
   const int64_t dropped = now.flows_dropped() - known.flows_dropped(), refused = now.policy_rejected() - known.policy_rejected();
+  const int64_t cut = now.policy_cut() - known.policy_cut();
   known = now;
   if (dropped > 0) {
     counters_.flows_unseen += dropped;
@@ -128,6 +136,11 @@ void Core::TellShortage(const std::string& host, const v1::Shortage& shortage) {
   if (refused > 0) {
     counters_.entries_refused += refused;
     DecideTrouble("limit", shortage.job_id(), fmt::format("its processes on {} refused {} entries of a policy: those flows keep what they had", host, refused));
+  }
+  if (cut > 0) {
+    counters_.entries_cut += cut;
+    DecideTrouble("limit", shortage.job_id(), fmt::format("{} entries of its policy on {} do not reach those of its processes whose plugin is older than "
+                                                          "segment version 3, which read the first {}", now.policy_cut(), host, kMaxFlowsOfOld));
   }
 }
 

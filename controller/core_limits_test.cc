@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "controller/core.h"
 #include "controller/testing/fake_cluster.h"
 
@@ -65,7 +68,7 @@ TEST(CoreLimits, APolicyWithoutRoomForAllFlowsHasThoseThatCarryMost) {
   cluster.RegisterAll();
   cluster.Run(0.5);
   cluster.Start(kJobA, 0);  // its flow from h1 is number 1
-  for (int i = 0; i < 300; ++i) cluster.AddIdleFlow("a", "h1", "h3", 0);
+  for (int i = 0; i < 4140; ++i) cluster.AddIdleFlow("a", "h1", "h3", 0);
   cluster.AddFlow("a", "h1", "h3");
   cluster.AddFlow("a", "h1", "h3");
   cluster.Run(4);  // until it is known who carries
@@ -75,11 +78,32 @@ TEST(CoreLimits, APolicyWithoutRoomForAllFlowsHasThoseThatCarryMost) {
   ASSERT_THAT(policies, Not(IsEmpty()));
   std::set<uint64_t> steered;
   for (const v1::FlowPolicy& flow : policies.back().flows()) steered.insert(flow.flow());
-  EXPECT_EQ(steered.size(), 256u);
-  for (const uint64_t carrier : {1, 303, 304}) EXPECT_TRUE(steered.contains(carrier)) << carrier;
-  EXPECT_GE(core.counters().flows_left_out, 303 - 256);
+  EXPECT_EQ(steered.size(), 4096u);
+  for (const uint64_t carrier : {1, 4143, 4144}) EXPECT_TRUE(steered.contains(carrier)) << carrier;
+  EXPECT_GE(core.counters().flows_left_out, 4143 - 4096);
   ASSERT_THAT(ReasonsOf(core, "limit"), Not(IsEmpty()));
-  EXPECT_THAT(ReasonsOf(core, "limit")[0], HasSubstr("47 flows on h1 find no room in its policy, which holds 256"));
+  EXPECT_THAT(ReasonsOf(core, "limit")[0], HasSubstr("47 flows on h1 find no room in its policy, which holds 4096"));
+}
+
+TEST(CoreLimits, APolicyThatOldPluginsReadTheBeginningOfBeginsWithThoseThatCarryMost) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  cluster.RegisterAll();
+  cluster.Run(0.5);
+  cluster.Start(kJobA, 0);
+  for (int i = 0; i < 300; ++i) cluster.AddIdleFlow("a", "h1", "h3", 0);
+  cluster.AddFlow("a", "h1", "h3");
+  cluster.AddFlow("a", "h1", "h3");
+  cluster.Run(4);
+  cluster.Probe("a");
+  cluster.Run(2);
+  const std::vector<v1::JobPolicy> policies = PoliciesOf(cluster, "h1");
+  ASSERT_THAT(policies, Not(IsEmpty()));
+  EXPECT_EQ(policies.back().flows_size(), 303) << "nobody is left out for the sake of old plugins";
+  EXPECT_EQ(core.counters().flows_left_out, 0);
+  std::set<uint64_t> first;
+  for (int i = 0; i < std::min(256, policies.back().flows_size()); ++i) first.insert(policies.back().flows(i).flow());
+  for (const uint64_t carrier : {1, 303, 304}) EXPECT_TRUE(first.contains(carrier)) << carrier;
 }
 
 TEST(CoreLimits, APolicyThatNobodyTakesUpIsToldAndNotPlannedWith) {
@@ -108,12 +132,15 @@ TEST(CoreLimits, WhatProcessesHaveNoRoomForOrRefuseIsToldOnce) {
     shortage->set_job_id("a");
     shortage->set_flows_dropped(44);
     shortage->set_policy_rejected(2);
+    shortage->set_policy_cut(300);
     cluster.Send({.body = SampleReceived{"h1", sample}});
   }
   EXPECT_EQ(core.counters().flows_unseen, 44);
   EXPECT_EQ(core.counters().entries_refused, 2);
-  EXPECT_EQ(ReasonsOf(core, "limit").size(), 2u);
+  EXPECT_EQ(core.counters().entries_cut, 300);
+  ASSERT_EQ(ReasonsOf(core, "limit").size(), 3u);
   EXPECT_THAT(ReasonsOf(core, "limit")[0], HasSubstr("44 flows of its processes on h1 found no slot"));
+  EXPECT_THAT(ReasonsOf(core, "limit")[2], HasSubstr("300 entries of its policy on h1 do not reach those of its processes whose plugin is older"));
 }
 
 TEST(CoreLimits, ObserveTellsWhatEnforceThenDoes) {

@@ -75,13 +75,13 @@ int32_t Core::DscpOf(const std::string& job_id, int32_t step) const {
 std::pair<bool, bool> Core::FreeNeighbours(const std::string& job_id) const {
   const auto mine = multi_job_.find(job_id);
   const auto last = static_cast<int32_t>(options_.joint.dscp.size()) - 1;
-  if (mine == multi_job_.end() || mine->second.force.traffic_class < 0 || last < 1) return {false, false};
+  if (mine == multi_job_.end() || mine->second.force.traffic_class < 0 || last < 1 || classes_.IsWithdrawn(job_id)) return {false, false};
   const int32_t own = std::min(mine->second.force.traffic_class, last);
   bool later = own < last, earlier = own > 0;
   for (const auto& [id, job] : jobs_.jobs()) {
     if (id == job_id || job.state != JobState::kRunning) continue;
     const auto other = multi_job_.find(id);
-    const bool decided = other != multi_job_.end() && other->second.force.traffic_class >= 0;
+    const bool decided = other != multi_job_.end() && other->second.force.traffic_class >= 0 && !classes_.IsWithdrawn(id);
     const int32_t theirs = decided ? std::min(other->second.force.traffic_class, last) : last;
     later &= theirs != own + 1;
     earlier &= theirs != own - 1;
@@ -291,7 +291,7 @@ void Core::TakeMultiJob(const MultiJobInput& input, const planner::MultiJobPlan&
     }
     decision.set_model(known ? model.source : "none");
     decision.set_classes(options_.joint.planning.classes);
-    decision.set_dscp(options_.joint.dscp[static_cast<size_t>(decision.traffic_class())]);
+    decision.set_dscp(classes_.IsWithdrawn(id) ? options_.joint.dscp.back() : options_.joint.dscp[static_cast<size_t>(decision.traffic_class())]);
     decision.set_decided_s(now_s_);
     state.period_s = model.source == "measured" ? model.period_s : 0;  // else asked again once it is measured
     if (known && enforce && TakeClass(id, decision)) changed.insert(id);

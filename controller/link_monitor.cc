@@ -196,6 +196,8 @@ void LinkMonitor::Judge(const LaneUse& use, LaneWindow& window, double end_s, do
     const Look look = std::exchange(window.next, Look()).Mean(now_s);
     FollowLook(look, window.owner, now_s, changes);
     AddToPools(use.key, window.owner, look);
+  } else if (window.next.backlog_s >= kGlance * options_.window.count()) {
+    Exonerate(window.next.Mean(now_s), window.owner, now_s);  // as soon as a glance may blame
   }
   if (IsOver(window.glance, window.owner, end_s)) {
     window.looks.push_back(std::exchange(window.glance, Look()).Mean(now_s));
@@ -211,14 +213,19 @@ void LinkMonitor::Judge(const LaneUse& use, LaneWindow& window, double end_s, do
   if (is_whole) BlamePooled(use, window.owner, now_s, changes);
 }
 
+void LinkMonitor::Exonerate(const Look& look, Owner owner, double now_s) {
+  for (const auto& [link, load] : look.load) {
+    if (load.low >= options_.explained * Available(link).value()) links_[link].exonerated_s = now_s;
+    else if (load.low >= options_.explained * Available(link, owner).value()) EstimateOf(link, owner).exonerated_s = now_s;
+  }
+}
+
 void LinkMonitor::FollowLook(const Look& look, Owner owner, double now_s, std::vector<CapacityChange>& changes) {
+  Exonerate(look, owner, now_s);
   LinkId fullest = look.load.begin()->first;
   double fullest_share = 0;
   for (const auto& [link, load] : look.load) {
-    const double own = Available(link, owner).value();
-    if (load.low >= options_.explained * Available(link).value()) links_[link].exonerated_s = now_s;
-    else if (load.low >= options_.explained * own) EstimateOf(link, owner).exonerated_s = now_s;
-    const double share = load.high / own;
+    const double share = load.high / Available(link, owner).value();
     if (share > fullest_share) {
       fullest = link;
       fullest_share = share;

@@ -239,7 +239,9 @@ class LinkMonitor {
   bool IsOver(const Look& glance, Owner owner, double end_s) const;
   /// `end_s`: of the slot.
   void Judge(const LaneUse& use, LaneWindow& window, double end_s, double now_s, std::vector<CapacityChange>& changes);
-  /// Exonerates links that a window found full, and moves lowered estimates to what it saw.
+  /// Links that the look found full gave what they are believed to.
+  void Exonerate(const Look& look, Owner owner, double now_s);
+  /// Exonerates, and moves lowered estimates to what the window saw.
   void FollowLook(const Look& look, Owner owner, double now_s, std::vector<CapacityChange>& changes);
   void Follow(LinkId link, Owner owner, const Load& load, double now_s, std::vector<CapacityChange>& changes);
   /// No estimate is less than what its owner's lanes have carried since it was lowered, in the mean of kCarriedLong (or as long as it

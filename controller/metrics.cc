@@ -220,6 +220,7 @@ void Metrics::Impl::Refresh(const MetricsView& view) {
   Advance(gaps.At({{"what", "left_out"}}), static_cast<double>(counters.flows_left_out));
   Advance(gaps.At({{"what", "unseen"}}), static_cast<double>(counters.flows_unseen));
   Advance(gaps.At({{"what", "refused"}}), static_cast<double>(counters.entries_refused));
+  Advance(gaps.At({{"what", "cut"}}), static_cast<double>(counters.entries_cut));
   Advance(gaps.At({{"what", "late"}}), static_cast<double>(counters.policies_late));
   Advance(sessions_closed, static_cast<double>(view.sessions_closed));
   Advance(journal_errors, static_cast<double>(view.journal_errors));

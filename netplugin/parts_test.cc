@@ -301,33 +301,6 @@ TEST(PolicyStore, AReplacedMappingLivesAsLongAsAReaderIsBehind) {
   store.RemoveReader(&reader);
 }
 
-TEST(Telemetry, ClosedSlotsAreTakenAgainOldestFirstAndTheRestIsCounted) {
-  const auto telemetry = Telemetry::Create({}, 11);
-  std::vector<abi::FlowSlot*> slots;
-  FlowIdentity identity;
-  identity.peer.family = AF_INET;
-  for (uint32_t i = 0; i < abi::kMaxFlows; ++i) {
-    identity.flow = i + 1;
-    slots.push_back(telemetry->Open(identity));
-    EXPECT_EQ(slots.back()->ordinal, i);
-    EXPECT_EQ(slots.back()->generation.load(), 2u);
-  }
-  EXPECT_EQ(telemetry->process().flows_dropped.load(), 0u);
-  abi::FlowSlot* extra = telemetry->Open(identity);
-  EXPECT_EQ(telemetry->process().flows_dropped.load(), 1u);
-  EXPECT_EQ(std::find(slots.begin(), slots.end(), extra), slots.end());
-  telemetry->Close(extra);
-  slots[9]->messages.store(3);
-  telemetry->Close(slots[9]);
-  telemetry->Close(slots[4]);
-  EXPECT_EQ(slots[9]->state.load(), static_cast<uint32_t>(abi::SlotState::kClosed));
-  EXPECT_EQ(slots[9]->messages.load(), 3u) << "final counters stay until the slot is needed";
-  EXPECT_EQ(telemetry->Open(identity), slots[9]);
-  EXPECT_EQ(slots[9]->messages.load(), 0u);
-  EXPECT_EQ(slots[9]->generation.load(), 4u);
-  EXPECT_EQ(telemetry->Open(identity), slots[4]);
-}
-
 TEST(FlowRecorder, AGapEndsABurst) {
   abi::FlowSlot slot{};
   FlowRecorder recorder(&slot);

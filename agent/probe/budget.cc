@@ -32,12 +32,17 @@ bool ProbeBudget::Take(const ProbePlace& place, Seconds now) {
   return true;
 }
 
-Seconds ProbeBudget::ReadyAt(const ProbePlace& place, Seconds now) {
+bool ProbeBudget::TakeSpare(const ProbePlace& place, Seconds now) { return SpareAt(place, now) <= now && Take(place, now); }
+
+Seconds ProbeBudget::HasAt(const ProbePlace& place, double tokens, Seconds now) {
   const Bucket& bucket = Filled(place, now);
-  if (bucket.tokens >= 1) return now;
+  if (bucket.tokens >= tokens) return now;
   // A little late rather than a little early: an early caller would come back at once, again and again.
-  return now + Seconds((1 - bucket.tokens) / Rate(bucket) + 1e-6);
+  return now + Seconds((tokens - bucket.tokens) / Rate(bucket) + 1e-6);
 }
+
+Seconds ProbeBudget::ReadyAt(const ProbePlace& place, Seconds now) { return HasAt(place, 1, now); }
+Seconds ProbeBudget::SpareAt(const ProbePlace& place, Seconds now) { return HasAt(place, std::min(Burst(), 1 + Burst() / 2), now); }
 
 void ProbeBudget::Answered(const ProbePlace& place, Ipv4 from) {
   const auto it = buckets_.find(place);

@@ -46,6 +46,10 @@ class ProbeBudget {
 
   /// Takes a token if there is one.
   bool Take(const ProbePlace& place, Seconds now);
+  /// Takes one where half of a burst is left after it, for what is not urgent.
+  bool TakeSpare(const ProbePlace& place, Seconds now);
+  /// When TakeSpare() will succeed again, if nobody else takes.
+  Seconds SpareAt(const ProbePlace& place, Seconds now);
   /// When Take() will succeed again, if nobody else takes.
   Seconds ReadyAt(const ProbePlace& place, Seconds now);
   /// What a switch is asked from now on, at most the options' own: a site's limit on its answers is for all hosts together.
@@ -63,6 +67,7 @@ class ProbeBudget {
   Bucket& Filled(const ProbePlace& place, Seconds now);
   double Rate(const Bucket& bucket) const;
   double Burst() const;
+  Seconds HasAt(const ProbePlace& place, double tokens, Seconds now);
 
   const TracerOptions options_;
   double rate_per_s_;

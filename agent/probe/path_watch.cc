@@ -39,8 +39,8 @@ std::optional<Probe> PathWatch::Next(Seconds now, ProbeBudget& budget, uint64_t 
   }
   const ProbePlace place{question_->way.source, 0, question_->way.ttl};
   if (question_->attempts >= kAttempts) return std::nullopt;
-  if (!budget.Take(place, now)) {
-    next_ = budget.ReadyAt(place, now);
+  if (!budget.TakeSpare(place, now)) {
+    next_ = budget.SpareAt(place, now);
     return std::nullopt;
   }
   const WatchedWay& way = question_->way;

@@ -37,6 +37,7 @@ std::optional<Probe> PathTracer::NextOfDscp(Seconds now) {
 /// Of flows that are known now.
 std::optional<Probe> PathTracer::NextOfWatch(Seconds now) {
   if (watch_.WantsWays(now)) {
+    Purge(now);
     std::vector<WatchedWay> ways;
     for (const auto& [id, flow] : flows_) {
       const TraceTarget& t = flow.target;
@@ -102,7 +103,6 @@ void PathTracer::AskChanged(const WatchedWay& way, Seconds now) {
   flow.finished = false;
   flow.again_after = kSoon;
   flow.reported_lanes = flow.reported_distinct = 0;
-  StartPorts(flow, now);
 }
 
 /// Ends that have been asked again: if the answer differs, all flows between them are probed again; if there is none, the old one stands.
@@ -132,7 +132,8 @@ Seconds PathTracer::DueAgain(Flow& flow) {
   if (flow.again_at.count() <= 0) {
     if (!flow.again_after && options_.reprobe_interval.count() <= 0) return kNever;
     const double part = static_cast<double>(random_() >> 11) / static_cast<double>(uint64_t{1} << 53);
-    flow.again_at = flow.finished_at + flow.again_after.value_or(options_.reprobe_interval) * (0.75 + 0.5 * part);
+    const double least = flow.again_after ? 1 : 0.75;  // a sign waits as long as it has to, at least
+    flow.again_at = flow.finished_at + flow.again_after.value_or(options_.reprobe_interval) * (least + (1.25 - least) * part);
     flow.again_after.reset();
   }
   return flow.again_at;
@@ -146,6 +147,7 @@ void PathTracer::ReprobeOverdue(Seconds now) {
 
 /// A sign that comes too soon after the flow was probed, or while it is, is not forgotten.
 void PathTracer::Defer(Flow& flow) {
+  if (!flow.finished && flow.again_after && *flow.again_after <= options_.probe_again_after) return;
   if (flow.finished && DueAgain(flow) <= flow.finished_at + 1.25 * options_.probe_again_after) return;
   flow.again_at = Seconds(0);
   flow.again_after = options_.probe_again_after;

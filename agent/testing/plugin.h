@@ -8,10 +8,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -39,7 +39,7 @@ struct TestSegment {
     if (::ftruncate(fd.get(), static_cast<off_t>(sizeof(abi::TelemetrySegment))) != 0) std::abort();
     void* const data =
         ::mmap(nullptr, sizeof(abi::TelemetrySegment), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-    segment = new (data) abi::TelemetrySegment{};
+    segment = static_cast<abi::TelemetrySegment*>(data);  // zero bits, whose pages take no memory until they are touched
     abi::InitTelemetryHeader(segment);
     segment->process.pid = ::getpid();
     segment->process.rank = 3;
@@ -52,6 +52,13 @@ struct TestSegment {
   TestSegment(const TestSegment&) = delete;
 
   UniqueFd Share() const { return UniqueFd(::dup(fd.get())); }
+
+  /// Makes it one of a plugin of an older version, which knows no `slots_used`. Requires: before any slot is opened, and as large as
+  /// TelemetrySegmentV2 at least.
+  void MakeOld(uint32_t version) {
+    abi::InitTelemetryHeader(reinterpret_cast<abi::TelemetrySegmentV2*>(segment));  // the same up to its last slot
+    segment->header.version = version;
+  }
 
   /// Takes slot `index` as the plugin does: odd generation, identity, even generation, open. Without `loopback` the
   /// addresses stay what the test has put there.
@@ -73,6 +80,8 @@ struct TestSegment {
     slot.lanes[0].weight = 1;
     slot.generation.fetch_add(1);
     slot.state.store(static_cast<uint32_t>(abi::SlotState::kOpen), std::memory_order_release);
+    std::atomic<uint32_t>& used = segment->process.slots_used;
+    if (segment->header.version >= abi::kSegmentVersion) used.store(std::max(used.load(), index + 1), std::memory_order_release);
     return slot;
   }
 

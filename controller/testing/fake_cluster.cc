@@ -74,7 +74,7 @@ void FakeCluster::Apply(const Action& action) {
 
 void FakeCluster::Register(const std::string& host, std::vector<std::pair<std::string, int64_t>> held) {
   v1::Register message;
-  message.set_host(host);
+  message.set_host(host), message.set_policy_flows(4096);
   message.set_incarnation(1 + registered_[host]);
   message.add_interfaces()->add_addresses("addr-" + host);
   for (const auto& [job, epoch] : held) {

@@ -8,6 +8,9 @@
 //   rank 0 -> agent  kStrategyRequest               agent -> rank 0  kEnvironmentReply, or kReject
 //   plugin -> agent  kUnsentRequest + TCP fd        agent -> plugin  kUnsentReply (+ fd of the bytes)
 //
+// The hello names the version of the plugin's telemetry segment, and the policy comes in the same. An agent serves the present version and
+// older ones (segment.h) and rejects others: a plugin that is newer than the agent runs without it, and asks again now and then.
+//
 // A plugin whose agent goes away connects again and sends the same telemetry fd: that is how a restarted agent
 // re-adopts running jobs. File descriptors travel as SCM_RIGHTS.
 #pragma once

@@ -3,7 +3,7 @@
 namespace weft::abi {
 namespace {
 
-/// Where version kSegmentVersion puts a section it knows.
+/// Where a version puts a section it knows.
 struct Expected {
   SectionKind kind;
   uint64_t offset;
@@ -15,8 +15,15 @@ constexpr Expected kTelemetrySections[] = {
     {SectionKind::kProcess, offsetof(TelemetrySegment, process), sizeof(ProcessInfo), 1},
     {SectionKind::kFlows, offsetof(TelemetrySegment, flows), sizeof(FlowSlot), kMaxFlows},
 };
+constexpr Expected kTelemetrySectionsV2[] = {
+    {SectionKind::kProcess, offsetof(TelemetrySegmentV2, process), kProcessBytesV2, 1},
+    {SectionKind::kFlows, offsetof(TelemetrySegmentV2, flows), sizeof(FlowSlot), kMaxFlowsV2},
+};
 constexpr Expected kPolicySections[] = {
     {SectionKind::kPolicy, offsetof(PolicySegment, table), sizeof(PolicyTable), 1},
+};
+constexpr Expected kPolicySectionsV2[] = {
+    {SectionKind::kPolicy, offsetof(PolicySegmentV2, table), sizeof(PolicyTableV2), 1},
 };
 constexpr Expected kPolicySectionsV1[] = {
     {SectionKind::kPolicy, offsetof(PolicySegmentV1, table), sizeof(PolicyTableV1), 1},
@@ -58,17 +65,25 @@ void InitPolicyHeader(PolicySegment* segment) {
   WriteHeader(&segment->header, kPolicyMagic, kSegmentVersion, sizeof(PolicySegment), kPolicySections);
 }
 
-void InitPolicyHeader(PolicySegmentV1* segment) {
-  WriteHeader(&segment->header, kPolicyMagic, kPreviousSegmentVersion, sizeof(PolicySegmentV1), kPolicySectionsV1);
+void InitTelemetryHeader(TelemetrySegmentV2* segment) {
+  WriteHeader(&segment->header, kTelemetryMagic, kPreviousSegmentVersion, sizeof(TelemetrySegmentV2), kTelemetrySectionsV2);
 }
 
-const char* ValidateSegment(const void* data, uint64_t mapped_bytes, uint32_t magic) {
+void InitPolicyHeader(PolicySegmentV2* segment) {
+  WriteHeader(&segment->header, kPolicyMagic, kPreviousSegmentVersion, sizeof(PolicySegmentV2), kPolicySectionsV2);
+}
+
+void InitPolicyHeader(PolicySegmentV1* segment) {
+  WriteHeader(&segment->header, kPolicyMagic, kOldestSegmentVersion, sizeof(PolicySegmentV1), kPolicySectionsV1);
+}
+
+const char* ValidateSegment(const void* data, uint64_t mapped_bytes, uint32_t magic, SegmentShape* found) {
   if (mapped_bytes < sizeof(SegmentHeader)) return "the segment is smaller than its header";
   // A copy: the other side may change its memory between two looks at it.
   const SegmentHeader header = *static_cast<const SegmentHeader*>(data);
   if (header.magic != magic) return "the magic number is wrong";
-  const bool readable = header.version == kSegmentVersion ||
-                        (magic == kTelemetryMagic && header.version == kPreviousSegmentVersion);
+  const bool old = header.version == kPreviousSegmentVersion || header.version == kOldestSegmentVersion;
+  const bool readable = header.version == kSegmentVersion || (magic == kTelemetryMagic && old);
   if (!readable) return "the segment version is not supported";
   if (header.total_bytes > mapped_bytes) return "the header claims more bytes than the segment has";
   if (header.total_bytes < sizeof(SegmentHeader)) return "the header claims fewer bytes than the header has";
@@ -82,6 +97,8 @@ const char* ValidateSegment(const void* data, uint64_t mapped_bytes, uint32_t ma
     }
     if (section.offset % 8 != 0) return "a section is not aligned";
   }
+  if (found) *found = {.version = header.version, .flows = old ? kMaxFlowsV2 : kMaxFlows};
+  if (magic == kTelemetryMagic && old) return CheckKnownSections(header, kTelemetrySectionsV2);
   if (magic == kTelemetryMagic) return CheckKnownSections(header, kTelemetrySections);
   if (magic == kPolicyMagic) return CheckKnownSections(header, kPolicySections);
   return "the magic number is unknown";

@@ -20,11 +20,14 @@ namespace weft::abi {
 
 inline constexpr uint32_t kTelemetryMagic = 0x4C544657;  // "WFTL"
 inline constexpr uint32_t kPolicyMagic = 0x4C505657;     // "WVPL"
-inline constexpr uint32_t kSegmentVersion = 2;
-/// What an agent serves besides: the same telemetry without the fields marked "version 2", policies without time windows.
-inline constexpr uint32_t kPreviousSegmentVersion = 1;
+inline constexpr uint32_t kSegmentVersion = 3;
+/// What an agent serves besides, in the layouts that those plugins were built with. Both have room for kMaxFlowsV2 flows and no
+/// `slots_used`; version 1 has no fields marked "version 2" either, and policies without time windows.
+inline constexpr uint32_t kPreviousSegmentVersion = 2;
+inline constexpr uint32_t kOldestSegmentVersion = 1;
 inline constexpr uint32_t kMaxSections = 8;
-inline constexpr uint32_t kMaxFlows = 256;   ///< flow slots per process, policy entries per job and host
+inline constexpr uint32_t kMaxFlows = 4096;  ///< flow slots per process, policy entries per job and host
+inline constexpr uint32_t kMaxFlowsV2 = 256; ///< likewise, in versions 1 and 2
 inline constexpr uint32_t kMaxLanes = 8;     ///< TCP connections (or QPs) of one flow
 inline constexpr uint32_t kBurstRing = 64;   ///< entries of a flow's burst ring, a power of two
 inline constexpr uint32_t kHistogramBuckets = 32;
@@ -62,8 +65,13 @@ struct ProcessInfo {
   std::atomic<uint64_t> flows_dropped;   ///< flows that found no free slot
   std::atomic<uint64_t> policy_epoch;    ///< newest epoch that the plugin has read
   std::atomic<uint64_t> policy_rejected; ///< policy entries refused because a value was out of range
+  /// Version 3: slots below it were taken at least once, those from it on never were, and nobody need look at them: memory that
+  /// was never touched costs nothing until it is read. Only grows. Zero bytes before the first slot in versions 1 and 2.
+  std::atomic<uint32_t> slots_used;
+  uint32_t reserved;
 };
-static_assert(sizeof(ProcessInfo) == 104);
+static_assert(offsetof(ProcessInfo, slots_used) == 104 && sizeof(ProcessInfo) == 112);
+inline constexpr uint32_t kProcessBytesV2 = offsetof(ProcessInfo, slots_used);  ///< the section's entry in versions 1 and 2
 
 enum class SlotState : uint32_t { kFree = 0, kOpen = 1, kClosed = 2 };
 enum class Direction : uint32_t { kSend = 0, kReceive = 1 };
@@ -190,8 +198,12 @@ static_assert(offsetof(FlowPolicy, window_period_ns) == sizeof(FlowPolicyV1));
 /// The policy section's only entry: a seqlock over the table. The writer makes `sequence` odd, writes, makes it even,
 /// then stores `epoch` (release). A reader that sees a new epoch copies what it needs between two equal even reads of
 /// `sequence` (see seqlock.h) and otherwise keeps what it has.
-template <typename Entry>
+///
+/// In version 3 entries are sorted by flow, ascending, and no flow comes twice; before, they are in any order.
+template <typename Entry, uint32_t kEntries>
 struct PolicyTableOf {
+  static constexpr uint32_t kRoom = kEntries;
+
   alignas(64) std::atomic<uint64_t> epoch;  ///< 0: nothing written yet
   std::atomic<uint64_t> sequence;
   std::atomic<uint32_t> count;              ///< entries in use
@@ -202,41 +214,61 @@ struct PolicyTableOf {
   /// Version 2: leases hold at least until then. Stored outside the seqlock at each heartbeat of the controller, so that renewing
   /// them makes no new epoch; more than kLongestLeaseNs ahead counts as nothing.
   std::atomic<uint64_t> renewed_until_ns;
-  alignas(64) Entry flows[kMaxFlows];
+  alignas(64) Entry flows[kEntries];
 };
-using PolicyTable = PolicyTableOf<FlowPolicy>;
-using PolicyTableV1 = PolicyTableOf<FlowPolicyV1>;
+using PolicyTable = PolicyTableOf<FlowPolicy, kMaxFlows>;
+using PolicyTableV2 = PolicyTableOf<FlowPolicy, kMaxFlowsV2>;
+using PolicyTableV1 = PolicyTableOf<FlowPolicyV1, kMaxFlowsV2>;
 static_assert(sizeof(PolicyTable) == 64 + kMaxFlows * sizeof(FlowPolicy));
-static_assert(offsetof(PolicyTable, renewed_until_ns) == 32 && offsetof(PolicyTableV1, flows) == 64);
+static_assert(sizeof(PolicyTableV2) == 64 + kMaxFlowsV2 * sizeof(FlowPolicy));
+static_assert(offsetof(PolicyTable, renewed_until_ns) == 32 && offsetof(PolicyTable, flows) == 64);
+static_assert(offsetof(PolicyTableV2, renewed_until_ns) == 32 && offsetof(PolicyTableV2, flows) == 64);
+static_assert(offsetof(PolicyTableV1, flows) == 64);
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 // --- layout ----------------------------------------------------------------------------------------------------------
 
-struct TelemetrySegment {
+template <uint32_t kSlots>
+struct TelemetrySegmentOf {
   alignas(64) SegmentHeader header;
   alignas(64) ProcessInfo process;
-  alignas(64) FlowSlot flows[kMaxFlows];
+  alignas(64) FlowSlot flows[kSlots];
 };
-template <typename Entry>
+using TelemetrySegment = TelemetrySegmentOf<kMaxFlows>;
+using TelemetrySegmentV2 = TelemetrySegmentOf<kMaxFlowsV2>;  // also version 1
+static_assert(offsetof(TelemetrySegment, process) == 256 && offsetof(TelemetrySegment, flows) == 384);
+static_assert(offsetof(TelemetrySegmentV2, process) == 256 && offsetof(TelemetrySegmentV2, flows) == 384);
+static_assert(sizeof(TelemetrySegmentV2) == 384 + 256 * 2496, "plugins of versions 1 and 2 have this number built in");
+template <typename Table>
 struct PolicySegmentOf {
   alignas(64) SegmentHeader header;
-  alignas(64) PolicyTableOf<Entry> table;
+  alignas(64) Table table;
 };
-using PolicySegment = PolicySegmentOf<FlowPolicy>;
-using PolicySegmentV1 = PolicySegmentOf<FlowPolicyV1>;
+using PolicySegment = PolicySegmentOf<PolicyTable>;
+using PolicySegmentV2 = PolicySegmentOf<PolicyTableV2>;
+using PolicySegmentV1 = PolicySegmentOf<PolicyTableV1>;
+static_assert(sizeof(PolicySegmentV2) == 256 + 64 + 256 * 120, "plugins of version 2 have this number built in");
 static_assert(sizeof(PolicySegmentV1) == 256 + 64 + 256 * 96, "plugins of version 1 have this number built in");
 
 /// Writes the header and directory of an all-zero segment; everything else stays as it is.
 void InitTelemetryHeader(TelemetrySegment* segment);
+void InitTelemetryHeader(TelemetrySegmentV2* segment);
 void InitPolicyHeader(PolicySegment* segment);
+void InitPolicyHeader(PolicySegmentV2* segment);
 void InitPolicyHeader(PolicySegmentV1* segment);
 
+/// What ValidateSegment() has found. The header may say something else afterwards, so whoever reads on goes by this.
+struct SegmentShape {
+  uint32_t version = 0;
+  uint32_t flows = 0;  ///< telemetry: slots that lie within the segment
+};
+
 /// What is wrong with a mapped segment of `mapped_bytes` bytes, or nullptr if it can be used as `magic`: version (telemetry
-/// also of kPreviousSegmentVersion, whose layout is the same), total size, directory bounds and entry sizes. The text is
-/// constant and names the check. A segment that passes is at least as large as TelemetrySegment or PolicySegment and has
-/// its known sections where those structs put them, so that it may be read through them even if its header changes
-/// afterwards.
-const char* ValidateSegment(const void* data, uint64_t mapped_bytes, uint32_t magic);
+/// of kOldestSegmentVersion to kSegmentVersion, policies of kSegmentVersion only), total size, directory bounds, entry sizes and
+/// counts. The text is constant and names the check. A segment that passes has its known sections where TelemetrySegment and
+/// PolicySegment put them, so that it may be read through them even if its header changes afterwards; of a telemetry segment only
+/// the first `found->flows` slots are there.
+const char* ValidateSegment(const void* data, uint64_t mapped_bytes, uint32_t magic, SegmentShape* found = nullptr);
 
 }  // namespace weft::abi

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "netplugin/abi/seqlock.h"
@@ -30,17 +31,50 @@ TEST(Segment, UnknownSectionsAreSkipped) {
   EXPECT_EQ(ValidateSegment(policy.get(), sizeof *policy, kPolicyMagic), nullptr);
 }
 
-TEST(Segment, TelemetryOfThePreviousVersionIsReadable) {
-  auto telemetry = std::make_unique<TelemetrySegment>();
+TEST(Segment, TelemetryOfOlderVersionsIsReadableAsFarAsItGoes) {
+  auto telemetry = std::make_unique<TelemetrySegmentV2>();
   InitTelemetryHeader(telemetry.get());
-  telemetry->header.version = kPreviousSegmentVersion;
-  EXPECT_EQ(ValidateSegment(telemetry.get(), sizeof *telemetry, kTelemetryMagic), nullptr);
+  for (const uint32_t version : {2u, 1u}) {
+    telemetry->header.version = version;
+    SegmentShape shape;
+    EXPECT_EQ(ValidateSegment(telemetry.get(), sizeof *telemetry, kTelemetryMagic, &shape), nullptr);
+    EXPECT_EQ(shape.version, version);
+    EXPECT_EQ(shape.flows, 256u);
+  }
+  telemetry->header.version = 3;
+  EXPECT_STREQ(ValidateSegment(telemetry.get(), sizeof *telemetry, kTelemetryMagic),
+               "a section's entry size is not this version's") << "an old segment that says it is a new one";
+  telemetry->header.sections[0].entry_bytes = sizeof(ProcessInfo);
+  EXPECT_STREQ(ValidateSegment(telemetry.get(), sizeof *telemetry, kTelemetryMagic),
+               "a section's entry count is not this version's");
+  telemetry->header.sections[1].entry_count = kMaxFlows;
+  EXPECT_STREQ(ValidateSegment(telemetry.get(), sizeof *telemetry, kTelemetryMagic), "a section lies outside the segment");
   telemetry->header.version = 0;
   EXPECT_STREQ(ValidateSegment(telemetry.get(), sizeof *telemetry, kTelemetryMagic),
                "the segment version is not supported");
 }
 
-TEST(Segment, APluginOfThePreviousVersionFindsThePolicyWhereItWas) {
+TEST(Segment, WhatPluginsOfVersion2WroteIsWhereItWas) {
+  // The numbers that version 2 was built with, not this tree's.
+  auto telemetry = std::make_unique<TelemetrySegmentV2>();
+  InitTelemetryHeader(telemetry.get());
+  const SegmentHeader& header = telemetry->header;
+  EXPECT_EQ(header.version, 2u);
+  EXPECT_EQ(header.total_bytes, 639360u);
+  EXPECT_EQ(header.sections[0].offset, 256u);
+  EXPECT_EQ(header.sections[0].entry_bytes, 104u);
+  EXPECT_EQ(header.sections[1].offset, 384u);
+  EXPECT_EQ(header.sections[1].entry_bytes, 2496u);
+  EXPECT_EQ(header.sections[1].entry_count, 256u);
+  auto policy = std::make_unique<PolicySegmentV2>();
+  InitPolicyHeader(policy.get());
+  EXPECT_EQ(policy->header.version, 2u);
+  EXPECT_EQ(policy->header.total_bytes, 31040u);
+  EXPECT_EQ(policy->header.sections[0].offset, 256u);
+  EXPECT_EQ(policy->header.sections[0].entry_bytes, 30784u);
+}
+
+TEST(Segment, APluginOfVersion1FindsThePolicyWhereItWas) {
   // The numbers that version 1 was built with, not this tree's.
   auto policy = std::make_unique<PolicySegmentV1>();
   InitPolicyHeader(policy.get());
@@ -62,7 +96,8 @@ TEST(Segment, EverythingElseIsRefusedByName) {
   const std::pair<std::function<void(SegmentHeader&)>, const char*> cases[] = {
       {[](auto& h) { h.magic = kTelemetryMagic; }, "the magic number is wrong"},
       {[](auto& h) { h.version = 1; }, "the segment version is not supported"},
-      {[](auto& h) { h.version = 3; }, "the segment version is not supported"},
+      {[](auto& h) { h.version = 2; }, "the segment version is not supported"},
+      {[](auto& h) { h.version = 4; }, "the segment version is not supported"},
       {[](auto& h) { h.total_bytes += 1; }, "the header claims more bytes than the segment has"},
       {[](auto& h) { h.total_bytes = 10; }, "the header claims fewer bytes than the header has"},
       {[](auto& h) { h.section_count = kMaxSections + 1; }, "the directory has too many sections"},
@@ -122,8 +157,53 @@ TEST(Seqlock, ACountPastTheTableIsCorrupt) {
   table->count.store(kMaxFlows + 1);
   FlowPolicy out{};
   EXPECT_EQ(ReadFlowPolicy(*table, 7, &out), PolicyRead::kCorrupt);
+  table->count.store(UINT32_MAX);
+  EXPECT_EQ(ReadFlowPolicy(*table, 7, &out), PolicyRead::kCorrupt);
   const std::vector<FlowPolicy> many(kMaxFlows + 5, Entry(1, 1));
   EXPECT_EQ(WritePolicies(*table, many), kMaxFlows) << "the writer keeps within it";
+}
+
+TEST(Seqlock, EachOfAFullTableIsFoundAndNothingElse) {
+  auto table = std::make_unique<PolicyTable>();
+  std::vector<FlowPolicy> flows;
+  for (uint64_t i = 0; i < kMaxFlows; ++i) flows.push_back(Entry((i * 0x9E3779B97F4A7C15 | 1) ^ 1, i));  // even, in no order
+  ASSERT_EQ(WritePolicies(*table, flows), kMaxFlows);
+  for (const FlowPolicy& flow : flows) {
+    FlowPolicy out{};
+    ASSERT_EQ(ReadFlowPolicy(*table, flow.flow, &out), PolicyRead::kFound);
+    ASSERT_EQ(out.flow, flow.flow);
+    ASSERT_EQ(out.pacing_bps, flow.pacing_bps);
+    ASSERT_EQ(ReadFlowPolicy(*table, flow.flow + 1, &out), PolicyRead::kAbsent);
+  }
+  FlowPolicy out{};
+  EXPECT_EQ(ReadFlowPolicy(*table, UINT64_MAX, &out), PolicyRead::kAbsent);
+}
+
+TEST(Seqlock, EntriesInAWrongOrderAreOnlyNotFound) {
+  auto table = std::make_unique<PolicyTable>();
+  std::vector<FlowPolicy> flows;
+  for (uint64_t i = 0; i < 1000; ++i) flows.push_back(Entry(i, i));
+  WritePolicies(*table, flows);
+  for (uint64_t i = 0; i < 500; ++i) std::swap(table->flows[i], table->flows[999 - i]);  // by a writer gone mad
+  int found = 0;
+  for (uint64_t i = 0; i < 1100; ++i) {
+    FlowPolicy out{};
+    const PolicyRead result = ReadFlowPolicy(*table, i, &out);
+    ASSERT_TRUE(result == PolicyRead::kAbsent || (result == PolicyRead::kFound && out.flow == i && out.pacing_bps == i));
+    found += result == PolicyRead::kFound;
+  }
+  EXPECT_LT(found, 1000);
+}
+
+TEST(Seqlock, ATableOfVersion2HasTheFirstInTheirOrder) {
+  auto table = std::make_unique<PolicyTableV2>();
+  std::vector<FlowPolicy> flows;
+  for (uint64_t i = 0; i < 300; ++i) flows.push_back(Entry(1000 - i, i));
+  EXPECT_EQ(WritePolicies(*table, flows), 256u);
+  for (uint64_t i = 0; i < 256; ++i) ASSERT_EQ(table->flows[i].flow, 1000 - i);
+  FlowPolicy out{};
+  EXPECT_EQ(ReadFlowPolicy(*table, 1000 - 255, &out), PolicyRead::kFound);
+  EXPECT_EQ(ReadFlowPolicy(*table, 1000 - 256, &out), PolicyRead::kAbsent);
 }
 
 TEST(Seqlock, NoReaderSeesHalfAnEntry) {

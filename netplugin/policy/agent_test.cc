@@ -247,11 +247,12 @@ TEST_F(AgentTest, CorruptSegmentsAreRefusedWithAReason) {
   const WantedLane lanes[] = {{FreePort(), 1}};
   const std::pair<std::function<void(abi::PolicySegment&)>, const char*> cases[] = {
       {[](auto& s) { s.header.magic ^= 1; }, "the magic number is wrong"},
-      {[](auto& s) { s.header.version = 99; }, "the segment version is not supported (version 99, this plugin reads 2)"},
+      {[](auto& s) { s.header.version = 99; }, "the segment version is not supported (version 99, this plugin reads 3)"},
       {[](auto& s) { s.header.section_count = 9; }, "the directory has too many sections"},
       {[](auto& s) { s.header.sections[0].offset = ~7ull; }, "a section lies outside the segment"},
       {[](auto& s) { s.header.sections[0].entry_bytes = 64; }, "a section's entry size is not this version's"},
-      {[](auto& s) { s.table.count = 257; }, "the table claims 257 entries, at most 256 fit"},
+      {[](auto& s) { s.header.version = abi::kPreviousSegmentVersion; }, "the segment version is not supported (version 2, this plugin reads 3)"},
+      {[](auto& s) { s.table.count = 4097; }, "the table claims 4097 entries, at most 4096 fit"},
   };
   uint64_t expected = 0;
   for (const auto& [spoil, reason] : cases) {

@@ -7,12 +7,23 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "netplugin/abi/seqlock.h"
 #include "netplugin/log.h"
 #include "netplugin/telemetry/telemetry.h"
 
 namespace weft::net {
+namespace {
+
+/// A segment of zero bits, which are never written and so take no memory.
+const abi::PolicySegment* MapEmpty() {
+  void* memory = mmap(nullptr, sizeof(abi::PolicySegment), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();  // stopped at the plugin's edge
+  return static_cast<const abi::PolicySegment*>(memory);
+}
+
+}  // namespace
 
 const char* CheckFlowPolicy(const abi::FlowPolicy& entry, uint64_t now) {
   uint64_t total_weight = 0;
@@ -41,11 +52,9 @@ const char* CheckFlowPolicy(const abi::FlowPolicy& entry, uint64_t now) {
   return nullptr;
 }
 
-PolicyMapping::PolicyMapping() : empty_(std::make_unique<abi::PolicySegment>()), segment_(empty_.get()) {}
+PolicyMapping::PolicyMapping() : segment_(MapEmpty()) {}
 
-PolicyMapping::~PolicyMapping() {
-  if (!empty_) munmap(const_cast<abi::PolicySegment*>(segment_), sizeof(abi::PolicySegment));
-}
+PolicyMapping::~PolicyMapping() { munmap(const_cast<abi::PolicySegment*>(segment_), sizeof(abi::PolicySegment)); }
 
 std::unique_ptr<PolicyMapping> PolicyMapping::Map(int fd, std::string* why) {
   const int seals = fcntl(fd, F_GET_SEALS);
@@ -72,9 +81,8 @@ std::unique_ptr<PolicyMapping> PolicyMapping::Map(int fd, std::string* why) {
            std::to_string(abi::kSegmentVersion) + ")";
     return nullptr;
   }
-  if (mapping->table().count.load(std::memory_order_relaxed) > abi::kMaxFlows) {
-    *why = "the table claims " + std::to_string(mapping->table().count.load(std::memory_order_relaxed)) +
-           " entries, at most " + std::to_string(abi::kMaxFlows) + " fit";
+  if (const uint32_t count = mapping->table().count.load(std::memory_order_relaxed); count > abi::PolicyTable::kRoom) {
+    *why = "the table claims " + std::to_string(count) + " entries, at most " + std::to_string(abi::PolicyTable::kRoom) + " fit";
     return nullptr;
   }
   return mapping;

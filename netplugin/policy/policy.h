@@ -47,8 +47,7 @@ class PolicyMapping {
   friend class PolicyStore;
   explicit PolicyMapping(const abi::PolicySegment* segment) : segment_(segment) {}
 
-  std::unique_ptr<abi::PolicySegment> empty_;
-  const abi::PolicySegment* segment_;
+  const abi::PolicySegment* segment_;  // mapped
   uint64_t generation_ = 0;
 };
 

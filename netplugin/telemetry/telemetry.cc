@@ -18,6 +18,9 @@ namespace {
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
+/// So many closed slots wait before one is taken again in place of one that never was: each keeps its final counters for as many flows.
+constexpr size_t kClosedKept = 256;
+
 /// Zeroed shared memory of fixed size that only this mapping can write; nullptr where the kernel refuses.
 void* MapSealed(uint64_t bytes, Fd* fd) {
   fd->Reset(memfd_create("weft-telemetry", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -85,7 +88,12 @@ std::unique_ptr<Telemetry> Telemetry::Create(const Environment& environment, int
 Telemetry::~Telemetry() { munmap(file_, sizeof(abi::TelemetryFile)); }
 
 abi::FlowSlot* Telemetry::TakeSlot() {
-  if (used_ < abi::kMaxFlows) return &segment_->flows[used_++];
+  if (used_ < abi::kMaxFlows && closed_.size() < kClosedKept) {
+    abi::FlowSlot* slot = &segment_->flows[used_++];
+    // Release, though the slot itself says when there is something to read: an agent that sees the number sees no less than free.
+    segment_->process.slots_used.store(used_, std::memory_order_release);
+    return slot;
+  }
   if (!closed_.empty()) {
     abi::FlowSlot* slot = closed_.front();
     closed_.pop_front();

@@ -59,7 +59,8 @@ class Telemetry {
   abi::BackgroundSlot* background() { return &file_->background; }
 
   /// Takes a slot and publishes it. When all are open the flow gets a private one and is counted as dropped; closed
-  /// slots are taken again oldest first, so that the agent sees final counters as long as possible. Threads: any.
+  /// slots are taken again oldest first, and only when many wait or all others are open, so that the agent sees final counters
+  /// long enough. Threads: any.
   abi::FlowSlot* Open(const FlowIdentity& identity);
   void Close(abi::FlowSlot* slot);
 
@@ -71,7 +72,7 @@ class Telemetry {
   abi::TelemetryFile* file_ = nullptr;
   abi::TelemetrySegment* segment_ = nullptr;  // its first part
   std::mutex mutex_;  // guards the rest
-  uint32_t used_ = 0;  // slots taken at least once
+  uint32_t used_ = 0;  // slots taken at least once, as the segment says too
   std::deque<abi::FlowSlot*> closed_;
   std::vector<std::unique_ptr<abi::FlowSlot>> private_;
   // How many flows were opened to a peer, by direction, address and rank.

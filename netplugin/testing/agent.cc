@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -164,8 +165,12 @@ uint16_t FreePort() {
   }
 }
 
+std::span<const abi::FlowSlot> SlotsOf(const abi::TelemetrySegment& telemetry) {
+  return {telemetry.flows, std::min(telemetry.process.slots_used.load(std::memory_order_acquire), abi::kMaxFlows)};
+}
+
 const abi::FlowSlot* FindFlow(const abi::TelemetrySegment& telemetry, abi::Direction direction) {
-  for (const abi::FlowSlot& slot : telemetry.flows) {
+  for (const abi::FlowSlot& slot : SlotsOf(telemetry)) {
     if (slot.state.load(std::memory_order_acquire) != static_cast<uint32_t>(abi::SlotState::kOpen)) continue;
     if (slot.direction == static_cast<uint32_t>(direction)) return &slot;
   }

@@ -75,6 +75,9 @@ class Agent {
 /// A port of 127.0.0.1 that nobody uses now, a different one each time. Threads: one at a time.
 uint16_t FreePort();
 
+/// The slots that were ever taken.
+std::span<const abi::FlowSlot> SlotsOf(const abi::TelemetrySegment& telemetry);
+
 /// The open flow of that direction; nullptr if there is none.
 const abi::FlowSlot* FindFlow(const abi::TelemetrySegment& telemetry, abi::Direction direction);
 

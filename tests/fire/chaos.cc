@@ -20,7 +20,7 @@ constexpr uint32_t kPortBlocks = 1'000;
 
 std::vector<const abi::FlowSlot*> OpenSends(const abi::TelemetrySegment& telemetry) {
   std::vector<const abi::FlowSlot*> open;
-  for (const abi::FlowSlot& slot : telemetry.flows) {
+  for (const abi::FlowSlot& slot : testing::SlotsOf(telemetry)) {
     if (slot.state.load(std::memory_order_acquire) != static_cast<uint32_t>(abi::SlotState::kOpen)) continue;
     if (slot.direction == static_cast<uint32_t>(abi::Direction::kSend)) open.push_back(&slot);
   }

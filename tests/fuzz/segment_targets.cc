@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <random>
 
 #include "agent/collective_reader.h"
 #include "agent/observation_reader.h"
+#include "agent/outbox.h"
 #include "agent/telemetry_map.h"
 #include "agent/telemetry_reader.h"
 #include "agent/testing/plugin.h"
@@ -44,7 +46,7 @@ class HostileProcess {
     const std::byte* const places[] = {
         reinterpret_cast<const std::byte*>(&segment_.segment->flows[random() % 8]),
         begin + sizeof(abi::TelemetrySegment) - random() % (sizeof(abi::TelemetrySegment) / 4),
-        reinterpret_cast<const std::byte*>(&segment_.segment->process),
+        reinterpret_cast<const std::byte*>(&segment_.segment->process),  // also how many slots are used
     };
     return static_cast<size_t>(places[random() % 3] - begin) / sizeof(uint64_t);
   }
@@ -63,11 +65,14 @@ class HostileProcess {
     std::vector<agent::RankProgress> progress;
     observations_->AppendProgress(&progress);
     (void)agent::FindStraggles(progress, now_ns_, 1);
-    // One look says no more than the segment has room for, and is a message that gRPC takes.
+    // One look says no more than the segment has room for, and goes in messages that gRPC takes.
     Require(sample.opened_size() <= static_cast<int>(abi::kMaxFlows), "more flows than slots");
     Require(sample.counters_size() <= static_cast<int>(abi::kMaxFlows), "more counters than slots");
-    Require(sample.ByteSizeLong() < (size_t{4} << 20), "a sample of more than 4 MiB");
+    Require(map_->slots_used() <= abi::kMaxFlows, "more slots than the segment has");
     for (const v1::FlowIdentity& flow : sample.opened()) Require(flow.job_id() == map_->job(), "a flow of another job");
+    agent::Outbox outbox;
+    outbox.Add(std::move(sample));
+    while (!outbox.empty()) Require(outbox.Take().ByteSizeLong() < (size_t{4} << 20), "a message of more than 4 MiB");
     Require(telemetry_->open_flows(true) + telemetry_->open_flows(false) <= agent::UserLimits().flows, "more flows than the user may have");
   }
 
@@ -83,14 +88,25 @@ class HostileProcess {
 std::string OfHeader(const std::string& text) {
   // As large as the real one and aligned like it; what is not given is 0.
   static std::vector<uint64_t> room(sizeof(abi::TelemetrySegment) / sizeof(uint64_t) + 1);
-  std::fill(room.begin(), room.end(), 0);
-  std::copy_n(text.data(), std::min(text.size(), sizeof(abi::TelemetrySegment)), reinterpret_cast<char*>(room.data()));
-  const char* wrong = abi::ValidateSegment(room.data(), sizeof(abi::TelemetrySegment), abi::kTelemetryMagic);
+  static size_t written = 0;  // bytes that the last one has left
+  auto* const bytes = reinterpret_cast<char*>(room.data());
+  std::fill_n(bytes, written, 0);
+  written = std::min(text.size(), sizeof(abi::TelemetrySegment));
+  std::copy_n(text.data(), written, bytes);
+  const char* wrong = nullptr;
+  for (const size_t mapped : {sizeof(abi::TelemetrySegmentV2), sizeof(abi::TelemetrySegment)}) {
+    abi::SegmentShape shape;
+    wrong = abi::ValidateSegment(room.data(), mapped, abi::kTelemetryMagic, &shape);
+    if (wrong != nullptr) continue;
+    const size_t end = offsetof(abi::TelemetrySegment, flows) + shape.flows * sizeof(abi::FlowSlot);
+    Require(end <= mapped, "slots past the end of the segment");
+  }
   return wrong == nullptr ? "" : wrong;
 }
 
-std::string HeaderOfASegment() {
-  const agent::TestSegment segment("fuzz");
+std::string HeaderOfASegment(uint32_t version) {
+  agent::TestSegment segment("fuzz");
+  if (version < abi::kSegmentVersion) segment.MakeOld(version);
   return {reinterpret_cast<const char*>(segment.segment), 512};
 }
 
@@ -99,7 +115,7 @@ std::string HeaderOfASegment() {
 std::vector<Target> SegmentTargets() {
   auto process = std::make_shared<HostileProcess>();
   return {{"segment", {"seed"}, [process](const std::string& text) { return process->Run(text); }},
-          {"segment-header", {HeaderOfASegment()}, OfHeader}};
+          {"segment-header", {HeaderOfASegment(abi::kSegmentVersion), HeaderOfASegment(abi::kPreviousSegmentVersion)}, OfHeader}};
 }
 
 }  // namespace weft::fuzz

@@ -39,11 +39,17 @@ class Segment:
         pid, rank, world, net_version = struct.unpack_from("<iiii", self.memory, offset + 64)
         return {"pid": pid, "rank": rank, "world": world, "net_version": net_version}
 
+    def slots(self):
+        """Where each flow's slot is that was ever taken; others are left alone, since looking at them takes memory for them."""
+        offset, size, entries = self.sections.get(FLOWS, (0, 1, 0))
+        if self.version >= 3:
+            entries = min(entries, struct.unpack_from("<I", self.memory, self.sections[PROCESS][0] + 104)[0])
+        return range(offset, offset + size * entries, size)
+
     def flows(self):
         """Payload bytes and messages of every flow that was ever opened."""
-        offset, size, entries = self.sections[FLOWS]
         result = []
-        for at in range(offset, offset + size * entries, size):
+        for at in self.slots():
             state, generation = struct.unpack_from("<II", self.memory, at)
             if state == 0 or generation % 2:
                 continue

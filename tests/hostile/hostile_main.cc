@@ -2,7 +2,7 @@
 // why the last was refused, and holds what it has until it is ended.
 //
 //   weft-hostile SOCKET connections COUNT     says nothing on any of them
-//   weft-hostile SOCKET segments COUNT JOB
+//   weft-hostile SOCKET segments COUNT JOB    of which each says that it uses more slots than it has
 //   weft-hostile SOCKET flows SEGMENTS JOB    all slots of each, every flow to a port of its own
 //   weft-hostile SOCKET close NUMBER JOB      has a flow of this number, and ends it
 #include <fmt/format.h>
@@ -39,6 +39,8 @@ class Hostile {
       slot.generation.fetch_add(1);
     }
   }
+  /// Says that more slots are taken than there are.
+  void ClaimAll() { segments_.back()->segment->process.slots_used.store(UINT32_MAX); }
   void OpenAndClose(uint64_t flow) {
     abi::FlowSlot& slot = segments_.back()->Open(0, flow);
     ::usleep(500'000);  // several looks of the agent, which reads 10 times a second
@@ -69,6 +71,7 @@ int Main(int argc, char** argv) {
     }
     refused = hostile.Attach(job);
     if (refused.empty() && what == "flows") hostile.OpenAll();
+    if (refused.empty() && what == "segments") hostile.ClaimAll();
   }
   std::erase(refused, '"');
   fmt::print("{{\"refused\":\"{}\"}}\n", refused);

@@ -19,12 +19,12 @@ sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "gpu"))
 from daemons import Daemons  # noqa: E402
 from processes import Processes, check, free_ports, run_test, skip, wait_until  # noqa: E402
-from telemetry import FLOWS, Segment  # noqa: E402
+from telemetry import Segment  # noqa: E402
 
 BIN, LIB = pathlib.Path(os.environ["WEFT_BIN"]), pathlib.Path(os.environ["WEFT_LIB"])
 VICTIM, HOSTILE = 20001, 20002
 QUOTAS = {"segments": 8, "memory_mib": 512, "flows": 600, "destinations": 64}
-SLOTS = 256      # flows of one segment
+SLOTS = 4096     # flows of one segment
 STEPS = 40       # whose lengths are compared
 
 
@@ -87,8 +87,7 @@ class Site:
                     segment = Segment(file.fileno())
                 except (ValueError, struct.error):
                     continue
-                at, size, count = segment.sections.get(FLOWS, (0, 0, 0))
-                for slot in range(at, at + size * count, size or 1):
+                for slot in segment.slots():
                     state, _, flow = struct.unpack_from("<IIQ", segment.memory, slot)
                     direction = struct.unpack_from("<I", segment.memory, slot + 24)[0]
                     if state == 1 and direction == 0:
@@ -142,7 +141,8 @@ def main():
                    expect(site, "connections", ("connections", 700), rejected("quota"), 700 - 512, f"refused peer .*uid={HOSTILE}.*has 512 connections"),
                    expect(site, "idle", ("connections", 20), rejected("idle"), 20, f"refused peer .*uid={HOSTILE}.*nothing said for 10 s"),
                    expect(site, "flows", ("flows", 4, "theirs"), over("flow"), 4 * SLOTS - QUOTAS["flows"], f"what=flow uid={HOSTILE}"),
-                   expect(site, "destinations", ("flows", 1, "theirs"), over("destination"), SLOTS - QUOTAS["destinations"],
+                   expect(site, "destinations", ("flows", 1, "theirs"), over("destination"),
+                          QUOTAS["flows"] - QUOTAS["destinations"],
                           f"what=destination uid={HOSTILE}"),
                    expect(site, "thief", ("segments", 1, "victim"), rejected("identity"), 1, f"job .*victim.* belongs to uid {VICTIM}",
                           f"belongs to uid {VICTIM} on this host, not to uid {HOSTILE}"),

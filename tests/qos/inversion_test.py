@@ -71,6 +71,7 @@ def honoured(path):
             found = decisions(cluster, ["inversion"])
             check(not found, f"withdrawn though ports honour it: {found[0]['reason'] if found else ''}")
             time.sleep(1)
+        check(len(decisions(cluster, ["class"])) == 1, f"not raised all the time: {decisions(cluster, ['class'])}")
         print(f"honoured: {first['job_id']} stays raised for {HONOURED_S} s; iterations: {iterations(jobs)}", flush=True)
         for job in jobs:
             job.kill()

@@ -5,6 +5,8 @@
 #include <functional>
 #include <map>
 
+#include "agent/probe/tracer.h"
+
 namespace weft::agent {
 namespace {
 
@@ -86,6 +88,37 @@ TEST(PathWatch, AsksNothingWithoutTokensOrWhereItIsOff) {
   watch.SetWays(Ways());
   EXPECT_FALSE(watch.WantsWays(Seconds(1000)));
   EXPECT_FALSE(watch.Next(Seconds(1000), off.budget, 1));
+}
+
+// The spine answers nobody while the lane is first asked for: the gap is asked again within seconds, then less and less often.
+TEST(PathWatch, ALaneWhoseWayIsNotKnownWholeIsAskedAgainSoon) {
+  PathTracer tracer(TracerOptions(), 1);
+  tracer.Track({.flow = 1, .source = kSource, .destination = kDestination, .destination_port = 29500, .lanes = {41001}, .candidates = {}}, Seconds(100));
+  Seconds now{100};
+  std::vector<TraceReport> reports;
+  bool mute = true;
+  const auto until = [&](Seconds end) {
+    while (now < end) {
+      const PathTracer::Step step = tracer.Next(now);
+      for (TraceReport& report : tracer.TakeReports(now)) reports.push_back(std::move(report));
+      if (!step.probe) {
+        now = std::min(end, std::max(step.wake, now + Seconds(0.01)));
+        continue;
+      }
+      const Probe& probe = *step.probe;
+      if (probe.ttl > 3) {
+        tracer.OnTcpAnswer({probe.destination, probe.source, probe.destination_port, probe.source_port, probe.sequence, 61});
+      } else if (probe.ttl != 2 || !mute) {
+        tracer.OnTimeExceeded({kSpine + probe.ttl, probe}, now);
+      }
+    }
+  };
+  until(Seconds(112));
+  ASSERT_FALSE(reports.empty());
+  EXPECT_FALSE(reports.back().paths[0].complete);
+  mute = false;
+  until(Seconds(140));
+  EXPECT_TRUE(reports.back().paths[0].complete) << "before the next look that is due anyway";
 }
 
 }  // namespace

@@ -283,6 +283,7 @@ std::vector<TraceReport> PathTracer::TakeReports(Seconds now) {
     flow.finished = finished;
     flow.finished_at = now;
     flow.again_at = Seconds(0);
+    if (finished) AskGaps(flow, progress);
     reports.push_back({id, flow.target.source, flow.target.destination, flow.target.destination_port, way.hops(),
                        progress.paths, finished});
   }

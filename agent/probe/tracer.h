@@ -107,6 +107,7 @@ class PathTracer {
     Seconds finished_at{0};
     Seconds again_at{0};  // when it is due anyway; 0: not drawn
     std::optional<Seconds> again_after;  // it is finished: only some of its ports were asked, or there was another sign meanwhile
+    int gaps = 0;             // times in a row that the way of a lane was not known whole
     Seconds changed_at{-1e9}; // when a way of it was last seen to have changed
   };
   struct Sent {
@@ -142,6 +143,7 @@ class PathTracer {
   void CompareEnds();
   Seconds DueAgain(Flow& flow);
   void Defer(Flow& flow);
+  void AskGaps(Flow& flow, const Progress& progress);
   void ReprobeOverdue(Seconds now);
   void Purge(Seconds now);
 

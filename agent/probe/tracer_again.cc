@@ -153,6 +153,18 @@ void PathTracer::Defer(Flow& flow) {
   flow.again_after = options_.probe_again_after;
 }
 
+/// A lane that was asked for while routes changed may have got no answer: it is asked again soon, less and less often.
+void PathTracer::AskGaps(Flow& flow, const Progress& progress) {
+  const std::vector<uint16_t>& lanes = flow.target.lanes;
+  const bool gap = std::ranges::any_of(progress.paths, [&](const TracedPath& path) {
+    return !path.complete && std::ranges::find(lanes, path.source_port) != lanes.end();
+  });
+  flow.gaps = gap ? std::min(flow.gaps + 1, 10) : 0;
+  if (!gap || flow.again_after) return;
+  const Seconds after = options_.probe_again_after * static_cast<double>(1 << (flow.gaps - 1));
+  if (after < options_.reprobe_interval) flow.again_after = after;
+}
+
 void PathTracer::ProbeAgain(uint64_t id, Seconds now) {
   const auto flow = flows_.find(id);
   if (flow == flows_.end()) return;

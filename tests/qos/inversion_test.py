@@ -11,13 +11,13 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
-from loop_watch import decisions  # noqa: E402
+from loop_watch import decisions, state  # noqa: E402
 from processes import Processes, check, run_test, wait_until  # noqa: E402
 from weft_cluster import BIN, WeftCluster, require_fabric  # noqa: E402
 
 CLASSES = "classes:\n  - {dscp: 26, priority: 3, share: 75%}\n  - {dscp: 0, priority: 0, share: 25%}\n"
 PROMISED_S = 30  # asserted with twice its value
-HONOURED_S = 60  # watched where the class is honoured
+HONOURED_S, MOST_S = 45, 240  # that the job is raised where the class is honoured, and how long that may take
 # Over a port of 60 Mbit/s: the first computes for most of its iteration, so that going first is worth more to it.
 JOBS = {"small": (["h2", "h4"], 300, 6_000_000), "big": (["h1", "h3"], 1200, 3_000_000)}
 KNOWN_STEPS = 14  # alone, after which the controller knows what a job sends
@@ -66,13 +66,14 @@ def honoured(path):
     with WeftCluster(hosts_per_leaf=2, spines=1, config=CLASSES) as cluster:
         jobs = start(cluster)
         first = raised(cluster, jobs)
-        end = time.monotonic() + HONOURED_S
-        while time.monotonic() < end:
+        raised_s, end = 0, time.monotonic() + MOST_S
+        while raised_s < HONOURED_S:  # the plan may lower it for a time
             found = decisions(cluster, ["inversion"])
             check(not found, f"withdrawn though ports honour it: {found[0]['reason'] if found else ''}")
+            check(time.monotonic() < end, f"{first['job_id']} was raised for {raised_s} s only: {decisions(cluster, ['class'])}")
+            raised_s += any(job["job_id"] == first["job_id"] and job["joint"].get("traffic_class") == 0 for job in state(cluster)["jobs"])
             time.sleep(1)
-        check(len(decisions(cluster, ["class"])) == 1, f"not raised all the time: {decisions(cluster, ['class'])}")
-        print(f"honoured: {first['job_id']} stays raised for {HONOURED_S} s; iterations: {iterations(jobs)}", flush=True)
+        print(f"honoured: {first['job_id']} was raised for {HONOURED_S} s; iterations: {iterations(jobs)}", flush=True)
         for job in jobs:
             job.kill()
 

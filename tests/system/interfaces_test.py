@@ -30,7 +30,8 @@ def main():
         namespace = cluster.host["h1"]["namespace"]
         before = addresses(cluster)
         check(ADDRESS not in before["h1"], f"{before}")
-        ip(namespace, "-batch", "-", batch=f"link add extra type dummy\naddr add {ADDRESS}/24 dev extra\nlink set extra up\n")
+        ip(namespace, "link", "add", "extra", "type", "veth", "peer", "name", "extra-peer")
+        ip(namespace, "-batch", "-", batch=f"addr add {ADDRESS}/24 dev extra\nlink set extra up\nlink set extra-peer up\n")
         wait_until(lambda: ADDRESS in addresses(cluster)["h1"], 4 * LOOKED_AT_S, "the new address to be known")
         check(addresses(cluster)["h2"] == before["h2"], "h2 has changed")
         ip(namespace, "link", "del", "extra")

@@ -81,6 +81,27 @@ TEST(CoreCapacity, ALinkOfWhichHalfIsLeftTakesWholeWindows) {
   EXPECT_FALSE(DecisionsOf(core, "capacity").empty());
 }
 
+// Every second a flow opens that nobody has probed yet, between other leaves: whoever does not share its ways is judged all the same.
+TEST(CoreCapacity, YoungFlowsElsewhereStopNoJudging) {
+  Core core(Options());
+  FakeCluster cluster(core, 4, 2, 1);
+  cluster.RegisterAll();
+  cluster.Run(0.5);
+  cluster.Start({.id = "a", .ring = {"h1", "h2"}, .compute_s = 0.2, .bytes = 1.25e6}, 0);
+  cluster.Start({.id = "b", .ring = {"h3", "h4"}, .compute_s = 0.2, .bytes = 1.25e6}, 1);
+  cluster.Probe("a");
+  cluster.Probe("b");
+  cluster.Run(20);
+  ASSERT_TRUE(DecisionsOf(core, "capacity").empty());
+  for (const char* spine : {"spine1", "spine2"}) cluster.SetRate("leaf1", spine, 10e6);
+  for (int second = 0; second < 8; ++second) {
+    cluster.AddFlow("b", "h3", "h4");
+    cluster.Run(1);
+  }
+  ASSERT_FALSE(DecisionsOf(core, "capacity").empty());
+  EXPECT_THAT(DecisionsOf(core, "capacity")[0].reason(), HasSubstr("link leaf1->spine"));
+}
+
 // Bursts of several jobs that overlap for parts of slots: in one window of three the link looks full, whatever it gives.
 TEST(CoreCapacity, CrossTrafficIsFoundUnderShortBurstsOfManyLanes) {
   Core core(Options());

@@ -106,6 +106,15 @@ TEST(CoreLimits, APolicyThatOldPluginsReadTheBeginningOfBeginsWithThoseThatCarry
   for (const uint64_t carrier : {1, 303, 304}) EXPECT_TRUE(first.contains(carrier)) << carrier;
 }
 
+TEST(CoreLimits, APolicyThatHostsTakeUpIsNotLate) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(20);
+  EXPECT_GE(core.counters().policies, 1);
+  EXPECT_EQ(core.counters().policies_late, 0);
+}
+
 TEST(CoreLimits, APolicyThatNobodyTakesUpIsToldAndNotPlannedWith) {
   Core core(Options());
   FakeCluster cluster(core, 2, 2, 2);

@@ -17,7 +17,7 @@ from weft_cluster import BIN, WeftCluster, require_fabric  # noqa: E402
 
 CLASSES = "classes:\n  - {dscp: 26, priority: 3, share: 75%}\n  - {dscp: 0, priority: 0, share: 25%}\n"
 PROMISED_S = 30  # asserted with twice its value
-HONOURED_S, MOST_S = 45, 240  # that the job is raised where the class is honoured, and how long that may take
+HONOURED_S, MOST_S = 30, 400  # that the job is raised where the class is honoured, and how long that may take
 # Over a port of 60 Mbit/s: the first computes for most of its iteration, so that going first is worth more to it.
 JOBS = {"small": (["h2", "h4"], 300, 6_000_000), "big": (["h1", "h3"], 1200, 3_000_000)}
 KNOWN_STEPS = 14  # alone, after which the controller knows what a job sends

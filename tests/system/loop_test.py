@@ -156,9 +156,10 @@ def main():
             topology(cluster)
         for kind, found_by in ROWS.items():
             if only in ("", kind.__name__):
-                # Once in some runs what was known of paths is not true yet when the fault comes; twice in a row it must not be.
-                missed = row(cluster, job, kind, found_by) and row(cluster, job, kind, found_by)
-                check(not missed or kind not in ASSERTED, f"twice in a row: {missed}")
+                missed = row(cluster, job, kind, found_by)
+                if missed and kind is CableSlow:  # new here; once in some runs a lane's way is not known yet when the fault comes
+                    missed = row(cluster, job, kind, found_by)
+                check(not missed or kind not in ASSERTED, f"{missed}")
         job.wait_for_step(len(job.steps_done()) + 2)
         print(f"{len(job.steps_done())} steps, every sum right", flush=True)
         job.kill()

@@ -18,7 +18,7 @@ import time
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults  # noqa: E402
-from chaos_test import CALM_S, GUARD_S, Rounds, further  # noqa: E402
+from chaos_test import CALM_S, GUARD_S, Rounds, further, strike  # noqa: E402
 from faulty_cluster import FaultyCluster  # noqa: E402
 from processes import check, run_test, wait_until  # noqa: E402
 from reshard_test import weft  # noqa: E402
@@ -89,20 +89,6 @@ class Operator:
         self.asked += accepted
         self.refused += not accepted
         print(f"    {job.name}: {wanted} {'asked for' if accepted else 'refused'}: {said.strip().splitlines()[0][:160] if said.strip() else ''}", flush=True)
-
-
-def strike(drawn, last_s, within):
-    begun = []
-    try:
-        for fault in drawn:
-            fault.begin()
-            begun.append(fault)
-        time.sleep(last_s / 2)
-        within()
-        time.sleep(last_s / 2)
-    finally:
-        for fault in reversed(begun):
-            fault.end()
 
 
 def chaos(cluster, jobs, count, rounds, operator):

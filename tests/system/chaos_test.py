@@ -46,14 +46,16 @@ def further(jobs, timeout_s):
     return time.monotonic() - began
 
 
-def strike(drawn, last_s):
+def strike(drawn, last_s, half_way=lambda: None):
     """All of them begin, last, and end; those that have begun also where the next one can't."""
     begun = []
     try:
         for fault in drawn:
             fault.begin()
             begun.append(fault)
-        time.sleep(last_s)
+        time.sleep(last_s / 2)
+        half_way()
+        time.sleep(last_s / 2)
     finally:
         for fault in reversed(begun):
             fault.end()

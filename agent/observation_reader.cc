@@ -27,6 +27,7 @@ std::string PeerText(const abi::StallSlot& stall) {
   char text[INET6_ADDRSTRLEN] = "?";
   const bool v6 = stall.family == 6;
   ::inet_ntop(v6 ? AF_INET6 : AF_INET, stall.peer_address, text, sizeof text);
+  if (stall.peer_port == 0) return text;
   return v6 ? fmt::format("[{}]:{}", text, stall.peer_port) : fmt::format("{}:{}", text, stall.peer_port);
 }
 

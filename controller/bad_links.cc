@@ -74,9 +74,9 @@ std::map<LinkWitness, LinkEvidence> SilentEvidence(const FlowTable& table, const
       const std::vector<LinkId>* links = flow.PathOf(port);
       if (links == nullptr || to == nullptr) continue;
       // One that has just begun to send again and again is neither.
-      const bool answers = lane.active && lane.silent_s <= 0 && lane.carried.Sum(slot - kLately, slot) > 0;
+      const bool answers = lane.arrives() || (lane.active && lane.silent_s <= 0 && lane.carried.Sum(slot - kLately, slot) > 0);
       if (answers) answered.insert(links->begin(), links->end());
-      const bool is_silent = lane.silent_s >= kSilentAfter && lives.contains(*to);
+      const bool is_silent = !answers && lane.silent_s >= kSilentAfter && lives.contains(*to);
       if (is_silent) silent.emplace_back(&flow, links);
       for (const std::string& host : {flow.host, *to}) {
         hosts[host].answered |= answers;

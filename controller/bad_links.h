@@ -1,5 +1,6 @@
 // Which links do not carry what is put on them: of those between switches, the ones
-//   silent  that are crossed by lanes which go unanswered (flow_table.h), and by none that is answered;
+//   silent  that are crossed by lanes which go unanswered (flow_table.h), and by none that is answered or whose bytes arrive all the same:
+//           acknowledgements go a way of their own;
 //   lossy   that are crossed by lanes which send a hundredth of their segments again, by none that sends as much and does not, and
 //           that are not full: a full link drops what does not fit.
 // Each owner's lanes speak against a link for his own flows (link_monitor.h); anybody's speak for it. A bad link is planned with

@@ -13,7 +13,7 @@
 // The job's class is then withdrawn: its packets go in the default class for kHold, twice as long after each time, up to kLongestHold.
 //
 // Limits. Bursts shorter than a slot (0.2 s) show nothing; nor do many raised lanes beside few others, of which a link that
-// treats all alike takes no less. A queue pair's backlog is not known, so that RDMA flows are judged where they meet TCP lanes only.
+// treats all alike takes no less. Of RDMA flows it is known a message later.
 #pragma once
 
 #include <cstdint>

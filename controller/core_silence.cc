@@ -42,7 +42,7 @@ void Core::DecideTrouble(const std::string& kind, const std::string& job_id, con
 
 void Core::NameSilences() {
   struct Group {
-    size_t lanes = 0;
+    size_t lanes = 0, arriving = 0;
     double silent_s = 0;
     std::string flow;
   };
@@ -52,6 +52,8 @@ void Core::NameSilences() {
     if (flow == nullptr) continue;
     Group& group = groups[{flow->identity.job_id(), WayOf(*flow, silence.port)}];
     ++group.lanes;
+    const auto lane = flow->lanes.find(silence.port);
+    group.arriving += lane != flow->lanes.end() && lane->second.arrives();
     group.silent_s = std::max(group.silent_s, silence.silent_s);
     if (group.flow.empty()) {
       group.flow = fmt::format("flow {:x}, {} port {} to {}", flow->id, flow->identity.local_address(), silence.port,
@@ -62,9 +64,10 @@ void Core::NameSilences() {
   for (const auto& [key, group] : groups) {
     const auto& [job_id, way] = key;
     DecideTrouble("silent", job_id,
-                  fmt::format("{} ({}{}) over {}: sent again for {}, and nothing was acknowledged; other paths carry its bytes until it "
+                  fmt::format("{} ({}{}) over {}: sent again for {}, and nothing was acknowledged{}; other paths carry its bytes until it "
                               "answers", group.lanes == 1 ? "a lane" : fmt::format("{} lanes", group.lanes), group.flow,
-                              group.lanes == 1 ? "" : " for one", way, FormatDuration(Seconds(group.silent_s))));
+                              group.lanes == 1 ? "" : " for one", way, FormatDuration(Seconds(group.silent_s)),
+                              group.arriving < group.lanes ? "" : ", though what is sent arrives"));
     TouchPaths(fmt::format("job {} gets no answer over {}", job_id, way));
   }
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "controller/core.h"
@@ -115,6 +116,36 @@ TEST_F(CoreSilence, APathThatOthersAreAnsweredOverIsLeftByTheOneThatIsNot) {
   cluster_.Run(5);
   EXPECT_EQ(cluster_.Shares("a", "h1")[spine], 0);
   EXPECT_EQ(AvailableOf(core_, "leaf2", fmt::format("spine{}", spine + 1)), 100e6);
+}
+
+/// Acknowledgements have a way of their own: where they get lost, the lane is left, and the links that its bytes do cross are not blamed.
+TEST_F(CoreSilence, ALinkWhoseBytesArriveIsNotBlamedForLostAcknowledgements) {
+  Start(/*both=*/false);
+  const size_t spine = SpineOf(cluster_, "a", "h1");
+  const std::string name = fmt::format("spine{}", spine + 1);
+  std::map<uint64_t, std::set<int32_t>> ports;
+  int64_t arrived = 0;
+  cluster_.retouch = [&](v1::HostSample& sample) {
+    arrived += 1500;
+    for (v1::FlowCounters& counters : *sample.mutable_counters()) {
+      for (const v1::LaneCounters& lane : counters.lanes()) {
+        if (counters.send()) ports[counters.flow()].insert(lane.source_port());
+      }
+      if (counters.send()) continue;
+      for (const int32_t port : ports[counters.flow()]) {
+        v1::LaneCounters* lane = counters.add_lanes();
+        lane->set_source_port(port);
+        lane->set_wire_bytes(arrived);
+      }
+    }
+  };
+  cluster_.Run(1);
+  cluster_.SetBlackHole("leaf1", name, true);  // to the sender it looks the same
+  cluster_.Run(0.96 + kPromise);
+  EXPECT_EQ(cluster_.Shares("a", "h1")[spine], 0);
+  EXPECT_EQ(AvailableOf(core_, "leaf1", name), 100e6);
+  ASSERT_FALSE(DecisionsOf(core_, "silent").empty());
+  EXPECT_THAT(DecisionsOf(core_, "silent")[0].reason(), HasSubstr("though what is sent arrives"));
 }
 
 TEST_F(CoreSilence, NobodyMovesWhereNoPathAnswers) {

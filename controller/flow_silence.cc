@@ -18,6 +18,7 @@ constexpr size_t kMaxSilences = 10'000;
 /// What the sender says of one lane's silence. Each one in a row keeps the path unused for twice as long.
 void FlowTable::Hear(SendFlow& flow, int32_t port, double silent_s, double now_s) {
   Lane& lane = flow.lanes.at(port);
+  lane.silent_at_s = now_s;
   lane.silent_s = std::isfinite(silent_s) ? std::clamp(silent_s, 0.0, kLongestSilence) : 0;
   if (lane.silent_s < kSilentAfter) return;
   if (!lane.silent) {

@@ -145,7 +145,9 @@ void FlowTable::Attribute(SendFlow& flow, int32_t port, double bytes, double fro
   }
 }
 
-void FlowTable::CountBacklog(Lane& lane, const v1::LaneCounters& counters, double from_s, double to_s) {
+void FlowTable::CountBacklog(Lane& lane, const v1::LaneCounters& counters, bool sender, double from_s, double to_s) {
+  if (!sender && lane.sender_meters) return;
+  if (sender && !std::exchange(lane.sender_meters, true)) lane.metered = false;
   const double total_s = counters.backlog_s();
   const int64_t total_bytes = counters.backlog_bytes();
   if (!std::isfinite(total_s) || total_s < 0 || total_bytes < 0) return static_cast<void>(Ignore());
@@ -189,6 +191,7 @@ void FlowTable::CountLane(SendFlow& flow, const v1::LaneCounters& counters, doub
   }
   lane.rtt_s = std::isfinite(counters.rtt_s()) ? std::max(0.0, counters.rtt_s()) : 0;
   lane.wire_bytes = counters.wire_bytes();
+  if (counters.backlog_s() > 0) CountBacklog(lane, counters, /*sender=*/true, from_s, to_s);
   if (delta <= 0) return;  // idle, or a new connection from the same port began again at 0
   if (static_cast<double>(delta) > kMaxBytesPerSecond * std::max(to_s - from_s, 1.0)) {
     return static_cast<void>(Ignore());

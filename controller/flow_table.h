@@ -32,7 +32,8 @@ struct Lane {
   double unattributed = 0;    ///< bytes carried before the lane's path was known
   double rtt_s = 0;
   SlotRing carried;           ///< bytes on the wire
-  bool metered = false;       ///< by its receiver: the two counters below are known
+  bool metered = false;       ///< the two counters below are known
+  bool sender_meters = false; ///< they are its sender's: it goes over RDMA
   double backlog_s = 0;       ///< newest counter
   int64_t backlog_bytes = 0;  ///< newest counter
   SlotRing backlog;           ///< seconds in which its next bytes stood in a queue on their way
@@ -41,11 +42,17 @@ struct Lane {
   bool silent = false;        ///< its path counts as silent: since kSilentAfter, and then for a while after it answers again
   int silences = 0;           ///< one after the other
   double shunned_until_s = 0; ///< it carries nothing before, even if it answers
+  double silent_at_s = 0;     ///< when silent_s was said
+  int64_t arrived_bytes = -1; ///< on the wire, by its receiver: newest counter; -1: none yet
+  double arrived_s = -1e300;  ///< when it last grew, by bytes that are sent again, too
   int64_t retransmits = 0;    ///< newest counter
   SlotRing again;             ///< segments sent again
 
   /// Whether it may be given bytes.
   bool usable() const { return !failed && !silent; }
+  /// What it sends again in its silence does arrive: acknowledgements are what is lost, on a way of their own.
+  bool arrives() const { return silent_s > 0 && arrived_s >= silent_at_s - silent_s + kOnItsWay; }
+  static constexpr double kOnItsWay = 0.5;  ///< seconds for which what was sent before may still arrive and be told of
 };
 
 /// A lane whose path fell silent.
@@ -205,7 +212,7 @@ class FlowTable {
   Change Ignore();
   void Erase(uint64_t flow);
   void Attribute(SendFlow& flow, int32_t port, double bytes, double from_s, double to_s);
-  void CountBacklog(Lane& lane, const v1::LaneCounters& counters, double from_s, double to_s);
+  void CountBacklog(Lane& lane, const v1::LaneCounters& counters, bool sender, double from_s, double to_s);
   Change CountArrivals(const std::string& host, const v1::FlowCounters& counters, double from_s, double to_s);
   static void CountIterations(SendFlow& flow, const v1::FlowCounters& counters, double to_s);
   void Hear(SendFlow& flow, int32_t port, double silent_s, double now_s);

@@ -117,6 +117,26 @@ TEST(FlowTable, EveryLaneHasItsOwnBacklog) {
   EXPECT_EQ(hosts.Total(kPort + 1), Credit(0.25, 4000));
 }
 
+/// Over RDMA the sender measures its path; what the receiver says of the lane, nothing, does not set it back.
+TEST(FlowTable, ASendersOwnMeasureCountsAndItsReceiversDoesNotThen) {
+  Hosts hosts;
+  hosts.Start();
+  const auto sender_says = [&](double backlog_s, int64_t bytes) {
+    const Credit before = hosts.Total();
+    v1::FlowCounters counters;
+    counters.set_send(true);
+    AddLane(counters, kPort, backlog_s, bytes);
+    hosts.Count(counters, "h1");
+    return Credit(hosts.Total().first - before.first, hosts.Total().second - before.second);
+  };
+  EXPECT_EQ(hosts.Report(0, 0), kNothing);
+  EXPECT_EQ(sender_says(1, 1000), kNothing);  // since when is not known
+  EXPECT_EQ(hosts.Report(0, 0), kNothing);
+  EXPECT_EQ(sender_says(1.25, 3000), Credit(0.25, 2000));
+  EXPECT_EQ(hosts.Report(7, 9000), kNothing);
+  EXPECT_EQ(sender_says(1.5, 4000), Credit(0.25, 1000));
+}
+
 TEST(FlowTable, NothingElseThatAReceiverSaysCounts) {
   Hosts hosts;
   hosts.Start();

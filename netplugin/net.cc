@@ -43,7 +43,7 @@ int TcpListenComm::Accept(std::unique_ptr<Comm>* comm) {
                     .device = device_,
                     .local = listener_->address(),
                     .peer = arrival->peer,
-                    .listen_port = listener_->address().port};
+                    .peer_port = listener_->address().port};
   setup.lane0 = std::move(arrival->fd);
   setup.tos = arrival->hello.tos;
   setup.listener = listener_;

@@ -16,13 +16,13 @@ uint64_t Mix(uint64_t z) {
 
 }  // namespace
 
-std::vector<uint16_t> CandidatePorts(uint64_t flow, int count, const std::function<bool(uint16_t)>& usable) {
-  constexpr uint64_t kPorts = kLastCandidatePort - kFirstCandidatePort + 1;
+std::vector<uint16_t> CandidatePorts(uint64_t flow, int count, const std::function<bool(uint16_t)>& usable, PortRange range) {
+  const uint64_t range_ports = range.last - range.first + uint64_t{1};
   constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;
   std::vector<uint16_t> ports;
   // Ten draws per port of the range miss one with probability e^-10; that is as good as having tried all.
-  for (uint64_t i = 1; ports.size() < static_cast<size_t>(std::max(count, 0)) && i <= 10 * kPorts; ++i) {
-    const auto port = static_cast<uint16_t>(kFirstCandidatePort + Mix(flow + i * kGolden) % kPorts);
+  for (uint64_t i = 1; ports.size() < static_cast<size_t>(std::max(count, 0)) && i <= 10 * range_ports; ++i) {
+    const auto port = static_cast<uint16_t>(range.first + Mix(flow + i * kGolden) % range_ports);
     if (std::find(ports.begin(), ports.end(), port) == ports.end() && usable(port)) ports.push_back(port);
   }
   return ports;

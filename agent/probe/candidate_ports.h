@@ -12,6 +12,9 @@ namespace weft::agent {
 
 inline constexpr uint16_t kFirstCandidatePort = 20000;
 inline constexpr uint16_t kLastCandidatePort = 29999;
+/// Of RoCEv2, whose queue pairs send from these and no others.
+inline constexpr uint16_t kFirstRoceCandidate = 0xC000;
+inline constexpr uint16_t kLastRoceCandidate = 0xFFFF;
 
 /// Inclusive; empty if first > last.
 struct PortRange {
@@ -21,9 +24,10 @@ struct PortRange {
   bool Contains(uint16_t port) const { return first <= port && port <= last; }
 };
 
-/// Up to `count` distinct ports of kFirstCandidatePort..kLastCandidatePort for which `usable` holds, in an order that
-/// only depends on `flow`. Fewer if the range holds no more.
-std::vector<uint16_t> CandidatePorts(uint64_t flow, int count, const std::function<bool(uint16_t)>& usable);
+/// Up to `count` distinct ports of `range` for which `usable` holds, in an order that only depends on `flow`. Fewer if the
+/// range holds no more. Requires: range not empty.
+std::vector<uint16_t> CandidatePorts(uint64_t flow, int count, const std::function<bool(uint16_t)>& usable,
+                                     PortRange range = {kFirstCandidatePort, kLastCandidatePort});
 
 /// From the text of /proc/sys/net/ipv4/ip_local_port_range ("32768\t60999"); empty range if it is not two ports.
 PortRange ParsePortRange(const std::string& text);

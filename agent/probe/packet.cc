@@ -8,7 +8,8 @@ namespace weft::agent {
 namespace {
 
 constexpr size_t kIpBytes = 20;
-constexpr size_t kQuotedTcpBytes = 8;
+constexpr size_t kUdpBytes = 10;         // with two bytes of payload
+constexpr size_t kQuotedBytes = 8;       // of TCP or UDP
 constexpr uint8_t kFin = 0x01, kSyn = 0x02, kRst = 0x04, kAck = 0x10;
 
 void Put16(uint8_t* at, uint16_t value) {
@@ -40,6 +41,26 @@ std::span<const uint8_t> Payload(std::span<const uint8_t> packet, uint8_t protoc
   return packet.subspan(header);
 }
 
+/// The IPv4 header of a probe that is `packet` long.
+void PutIp(std::span<uint8_t> packet, const Probe& probe, uint8_t protocol, uint16_t identification) {
+  uint8_t* const ip = packet.data();
+  ip[0] = 0x45;
+  ip[1] = probe.tos;
+  Put16(ip + 2, static_cast<uint16_t>(packet.size()));
+  Put16(ip + 4, identification);
+  Put16(ip + 6, 0x4000);  // do not fragment
+  ip[8] = probe.ttl;
+  ip[9] = protocol;
+  Put32(ip + 12, probe.source);
+  Put32(ip + 16, probe.destination);
+  Put16(ip + 10, Fold(Sum(ip, kIpBytes)));
+}
+
+/// Of the pseudo-header: both addresses, the protocol, the segment's length.
+uint32_t PseudoSum(std::span<const uint8_t> packet, size_t segment_bytes) {
+  return Sum(packet.data() + 12, 8) + packet[9] + static_cast<uint32_t>(segment_bytes);
+}
+
 }  // namespace
 
 std::optional<Ipv4> ParseIpv4(const std::string& text) {
@@ -55,31 +76,35 @@ std::string FormatIpv4(Ipv4 address) {
   return text;
 }
 
-std::array<uint8_t, kProbeBytes> BuildSyn(const Probe& probe) {
-  std::array<uint8_t, kProbeBytes> packet{};
-  uint8_t* const ip = packet.data();
-  ip[0] = 0x45;
-  ip[1] = probe.tos;
-  Put16(ip + 2, kProbeBytes);
-  Put16(ip + 4, static_cast<uint16_t>(probe.sequence | 1));  // 0 would let the kernel choose
-  Put16(ip + 6, 0x4000);                                     // do not fragment
-  ip[8] = probe.ttl;
-  ip[9] = IPPROTO_TCP;
-  Put32(ip + 12, probe.source);
-  Put32(ip + 16, probe.destination);
-  Put16(ip + 10, Fold(Sum(ip, kIpBytes)));
-
-  uint8_t* const tcp = ip + kIpBytes;
-  constexpr size_t kTcpBytes = kProbeBytes - kIpBytes;
+std::array<uint8_t, kSynBytes> BuildSyn(const Probe& probe) {
+  std::array<uint8_t, kSynBytes> packet{};
+  PutIp(packet, probe, IPPROTO_TCP, static_cast<uint16_t>(probe.sequence | 1));  // 0 would let the kernel choose
+  uint8_t* const tcp = packet.data() + kIpBytes;
+  constexpr size_t kTcpBytes = kSynBytes - kIpBytes;
   Put16(tcp, probe.source_port);
   Put16(tcp + 2, probe.destination_port);
   Put32(tcp + 4, probe.sequence);
   tcp[12] = 5 << 4;
   tcp[13] = kSyn;
   Put16(tcp + 14, 1024);
-  // The pseudo-header: both addresses, the protocol, the segment's length.
-  const uint32_t pseudo = Sum(ip + 12, 8) + IPPROTO_TCP + kTcpBytes;
-  Put16(tcp + 16, Fold(Sum(tcp, kTcpBytes, pseudo)));
+  Put16(tcp + 16, Fold(Sum(tcp, kTcpBytes, PseudoSum(packet, kTcpBytes))));
+  return packet;
+}
+
+std::vector<uint8_t> BuildProbe(const Probe& probe) {
+  if (probe.destination_port != abi::kRocePort) {
+    const auto syn = BuildSyn(probe);
+    return {syn.begin(), syn.end()};
+  }
+  std::vector<uint8_t> packet(kIpBytes + kUdpBytes);
+  PutIp(packet, probe, IPPROTO_UDP, static_cast<uint16_t>(probe.sequence >> 16));
+  uint8_t* const udp = packet.data() + kIpBytes;
+  Put16(udp, probe.source_port);
+  Put16(udp + 2, probe.destination_port);
+  Put16(udp + 4, kUdpBytes);
+  Put16(udp + 6, static_cast<uint16_t>(probe.sequence));
+  // With the checksum given, the payload is what makes the sum come out: to a device that takes no datagram this short.
+  Put16(udp + 8, Fold(Sum(udp, kUdpBytes, PseudoSum(packet, kUdpBytes))));
   return packet;
 }
 
@@ -87,16 +112,19 @@ std::optional<TimeExceeded> ParseTimeExceeded(std::span<const uint8_t> packet) {
   const std::span<const uint8_t> icmp = Payload(packet, IPPROTO_ICMP);
   if (icmp.size() < 8 || icmp[0] != ICMP_TIME_EXCEEDED || icmp[1] != ICMP_EXC_TTL) return std::nullopt;
   const std::span<const uint8_t> quoted = icmp.subspan(8);
-  const std::span<const uint8_t> tcp = Payload(quoted, IPPROTO_TCP);
-  if (tcp.size() < kQuotedTcpBytes) return std::nullopt;
+  const bool udp = quoted.size() >= kIpBytes && quoted[9] == IPPROTO_UDP;
+  const std::span<const uint8_t> ports = Payload(quoted, udp ? IPPROTO_UDP : IPPROTO_TCP);
+  if (ports.size() < kQuotedBytes) return std::nullopt;
+  const uint16_t destination_port = Get16(ports.data() + 2);
+  if (udp != (destination_port == abi::kRocePort)) return std::nullopt;
   TimeExceeded answer;
   answer.from = Get32(packet.data() + 12);
   answer.probe = {.source = Get32(quoted.data() + 12),
                   .destination = Get32(quoted.data() + 16),
-                  .source_port = Get16(tcp.data()),
-                  .destination_port = Get16(tcp.data() + 2),
+                  .source_port = Get16(ports.data()),
+                  .destination_port = destination_port,
                   .ttl = quoted[8],
-                  .sequence = Get32(tcp.data() + 4),
+                  .sequence = udp ? static_cast<uint32_t>(Get16(quoted.data() + 4)) << 16 | Get16(ports.data() + 6) : Get32(ports.data() + 4),
                   .tos = quoted[1]};
   return answer;
 }

@@ -56,6 +56,30 @@ TEST(ProbePacket, TimeExceededGivesTheProbeBack) {
   EXPECT_EQ(answer->probe, kProbe);
 }
 
+/// Switches may hash the protocol: what goes to RoCEv2's port is UDP, as the flow's own packets are.
+TEST(ProbePacket, WhatGoesToRocesPortIsADatagram) {
+  Probe probe = kProbe;
+  probe.source_port = 0xC123;
+  probe.destination_port = 4791;
+  probe.tos = 104;
+  for (const uint32_t id : {0x89ABCDEFu, 0x00010001u, 0xFFFFFFFFu, 0x0001FFFFu, 0xFFFF0001u}) {
+    probe.sequence = id;
+    const std::vector<uint8_t> packet = BuildProbe(probe);
+    EXPECT_EQ(OnesSum({packet.begin(), packet.begin() + 20}), 0xFFFF);
+    EXPECT_EQ(packet[9], 17);
+    std::vector<uint8_t> covered = {0, 17, 0, static_cast<uint8_t>(packet.size() - 20)};
+    covered.insert(covered.end(), packet.begin() + 12, packet.end());
+    EXPECT_EQ(OnesSum(covered), 0xFFFF) << std::hex << id;
+    std::vector<uint8_t> answer = Answer(kProbe, 0);
+    answer.insert(answer.end(), packet.begin(), packet.begin() + 28);  // all that a router must quote
+    const auto parsed = ParseTimeExceeded(answer);
+    ASSERT_TRUE(parsed.has_value());
+    EXPECT_EQ(parsed->probe, probe);
+  }
+  const auto syn = BuildSyn(kProbe);
+  EXPECT_EQ(BuildProbe(kProbe), std::vector<uint8_t>(syn.begin(), syn.end()));
+}
+
 TEST(ProbePacket, OtherAndCutPacketsAreNoAnswer) {
   const std::vector<uint8_t> whole = Answer(kProbe);
   for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
@@ -109,6 +133,12 @@ TEST(CandidatePorts, AreDistinctInRangeUsableAndTheFlowsOwn) {
   EXPECT_NE(CandidatePorts(8, 12, odd), ports);
   EXPECT_EQ(CandidatePorts(7, 3, [](uint16_t port) { return port == 20017; }), std::vector<uint16_t>{20017});
   EXPECT_TRUE(CandidatePorts(7, 0, odd).empty());
+}
+
+TEST(CandidatePorts, OfRoceAreThoseThatQueuePairsSendFrom) {
+  const std::vector<uint16_t> ports = CandidatePorts(7, 12, [](uint16_t) { return true; }, {kFirstRoceCandidate, kLastRoceCandidate});
+  ASSERT_EQ(ports.size(), 12u);
+  for (const uint16_t port : ports) EXPECT_GE(port, 0xC000);
 }
 
 TEST(CandidatePorts, PortRangeIsReadOrEmpty) {

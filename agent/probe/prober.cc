@@ -140,6 +140,12 @@ void PathProber::ReadInbox(PathTracer& tracer) {
       continue;
     }
     auto& target = std::get<TraceTarget>(message);
+    if (target.destination_port == abi::kRocePort) {  // nobody holds a queue pair's port for itself
+      target.candidates = CandidatePorts(target.flow, options_.max_candidates, [](uint16_t) { return true; },
+                                         {kFirstRoceCandidate, kLastRoceCandidate});
+      tracer.Track(std::move(target), clock.Now());
+      continue;
+    }
     // Ports that are the flow's own lanes by now keep their place in the list: they are known to be usable.
     target.candidates = CandidatePorts(target.flow, options_.max_candidates, [&](uint16_t port) {
       const bool own = std::find(target.lanes.begin(), target.lanes.end(), port) != target.lanes.end();

@@ -68,7 +68,7 @@ Result<ProbeSockets> ProbeSockets::Open() {
 }
 
 Status ProbeSockets::Send(const Probe& probe) {
-  const auto packet = BuildSyn(probe);
+  const std::vector<uint8_t> packet = BuildProbe(probe);
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_addr.s_addr = htonl(probe.destination);

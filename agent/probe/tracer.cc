@@ -138,7 +138,7 @@ void PathTracer::StartPorts(Flow& flow, Seconds now) {
 Probe PathTracer::Register(Probe probe, bool to_destination, Seconds now) {
   do {
     probe.sequence = static_cast<uint32_t>(random_());
-  } while (sent_.contains(probe.sequence));
+  } while (sent_.contains(probe.sequence) || probe.sequence >> 16 == 0 || (probe.sequence & 0xFFFF) == 0);
   sent_[probe.sequence] = {{probe.source, probe.destination, probe.destination_port, probe.source_port},
                            probe.ttl, to_destination, now};
   ++counters_.sent;

@@ -14,7 +14,6 @@
 namespace weft::agent {
 namespace {
 
-constexpr uint16_t kRocePort = 4791;
 constexpr uint32_t kKept = 64;            // bytes of a packet
 constexpr uint32_t kOneInPackets = 16;    // a power of two
 constexpr int kMostPackets = 4096;        // per call
@@ -37,7 +36,7 @@ Status AttachFilter(int fd) {
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_UDP, 0, 4),
       BPF_STMT(BPF_LDX | BPF_B | BPF_MSH, 0),            // X = length of the IP header
       BPF_STMT(BPF_LD | BPF_H | BPF_IND, 2),             // destination port
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kRocePort, 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, abi::kRocePort, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, kKept),
       BPF_STMT(BPF_RET | BPF_K, 0),
   };
@@ -54,7 +53,7 @@ std::optional<SentPacket> ParseSentPacket(std::span<const uint8_t> packet) {
   const size_t header = static_cast<size_t>(packet[0] & 0x0F) * 4;
   if (header < 20 || packet.size() < header + 4 || (packet[6] & 0x1F) != 0 || packet[7] != 0) return std::nullopt;
   const auto at = [&](size_t i) { return static_cast<uint16_t>(packet[header + i] << 8 | packet[header + i + 1]); };
-  const bool roce = packet[9] == IPPROTO_UDP && at(2) == kRocePort;
+  const bool roce = packet[9] == IPPROTO_UDP && at(2) == abi::kRocePort;
   if (!roce && packet[9] != IPPROTO_TCP) return std::nullopt;
   return SentPacket{.dscp = packet[1] >> 2, .source_port = at(0), .roce = roce};
 }

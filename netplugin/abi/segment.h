@@ -87,7 +87,7 @@ struct LaneTelemetry {
   std::atomic<uint32_t> rtt_us;       ///< smoothed (TCP_INFO, sampled)
   std::atomic<uint32_t> weight;       ///< in force now
   /// Time in which the next chunk stood in a queue on its way all the while, and what arrived in it, as bytes on the wire:
-  /// their ratio is what the path gives this lane (receiver only; chunks that say when they were sent, see wire.h).
+  /// their ratio is what the path gives this lane. Over TCP the receiver's, over RDMA the sender's (part_meter.h).
   std::atomic<uint64_t> backlog_ns;
   std::atomic<uint64_t> backlog_bytes;
 };
@@ -100,6 +100,9 @@ struct Burst {
   std::atomic<uint64_t> end_ns;
   std::atomic<uint64_t> bytes;
 };
+
+/// The UDP port that RoCEv2 packets go to (InfiniBand specification, annex A17).
+inline constexpr uint16_t kRocePort = 4791;
 
 /// One flow: a send or receive communicator of the plugin. Identity is constant from the moment `state` is kOpen
 /// (store-release by the plugin, load-acquire by the agent) until the slot's `generation` changes.
@@ -116,7 +119,7 @@ struct alignas(64) FlowSlot {
   uint32_t family;                   ///< 4 or 6
   uint8_t local_address[16];         ///< IPv4 in the first four bytes
   uint8_t peer_address[16];
-  uint16_t peer_port;                ///< port that the receiver listens on, host byte order
+  uint16_t peer_port;                ///< that packets go to, host byte order: the receiver's listener; kRocePort; 0: no port
   uint16_t reserved16;
   uint32_t reserved32;
 

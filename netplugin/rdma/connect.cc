@@ -160,8 +160,7 @@ int RdmaConnector::Finish(const Handle& handle, const LocalEnd& end, Pending* pe
                     .peer_rank = handle.rank,
                     .device = end.device,
                     .local = LocalAddress(pending->control->fd()),
-                    .peer = PeerOf(handle),
-                    .listen_port = handle.port};
+                    .peer = PeerOf(handle)};
   setup.control = std::move(pending->control);
   setup.home = end.port;
   setup.pairs = std::move(pending->pairs);

@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "netplugin/log.h"
+#include "netplugin/rdma/gid.h"
+#include "netplugin/telemetry/arrival_meter.h"
 
 namespace weft::net::rdma {
 namespace {
@@ -40,6 +42,17 @@ ControlChannel::Got ControlChannel::Receive(ControlMessage* message, const char*
   return Got::kMessage;
 }
 
+/// Who the flow's packets go from and to: over RoCEv2 the ports' GIDs are IP addresses, which need not be those of the rendezvous.
+FlowIdentity OnTheNetwork(const Flow::Setup& setup) {
+  FlowIdentity identity = setup.identity;
+  identity.peer_port = 0;
+  if (!setup.pairs->port()->ethernet()) return identity;
+  identity.peer_port = abi::kRocePort;
+  identity.local = AddressOfGid(setup.pairs->port()->info().gid);
+  identity.peer = AddressOfGid(setup.peer.port.gid);
+  return identity;
+}
+
 void TuneControl(int fd, int patience_s) {
   const int on = 1, idle_s = 5, probes = 3;
   const int patience_ms = patience_s * 1000;
@@ -66,7 +79,7 @@ Flow::Flow(const Services& services, Setup setup)
     : services_(services),
       flow_(setup.identity.flow),
       peer_address_(setup.identity.peer),
-      recorder_(services.telemetry.Open(setup.identity)),
+      recorder_(services.telemetry.Open(OnTheNetwork(setup))),
       slot_(&recorder_.slot()),
       control_(std::move(setup.control)),
       ports_(std::move(setup.home), setup.identity.flow),
@@ -147,12 +160,18 @@ ibv_mr* Flow::Elsewhere(MemoryRegion* region) {
 
 void Flow::Poll() {
   ibv_wc completions[16];
+  const bool timed = times_completions_ && Observed();
   // What arrived before the peer went is there: no request may be failed while its completion waits in the queue.
   for (int round = 0; round < 4 || peer_gone_ || error_ != nccl::kSuccess; ++round) {
     const int count = pairs_->Poll(completions, 16);
+    taken_ns_ = timed ? MeterNs() : 0;
     for (int i = 0; i < count; ++i) OnCompletion(completions[i]);
-    if (count < 16) return;
+    if (count < 16) {
+      empty_ns_ = taken_ns_;
+      return;
+    }
   }
+  empty_ns_ = 0;
 }
 
 void Flow::LaneFailed(uint32_t lane, ibv_wc_status status) {

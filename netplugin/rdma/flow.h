@@ -100,6 +100,11 @@ class Flow : public Comm, public BackgroundTask {
 
   /// Takes what completed: some of it, or all when nothing good can follow. Under the hold.
   void Poll();
+  /// Whether anybody reads what is measured.
+  bool Observed() const { return services_.telemetry.observed.load(std::memory_order_relaxed); }
+  /// Of what Poll() is handing out: when it was taken, and when nothing had completed yet (MeterNs(), 0: not known).
+  uint64_t taken_ns() const { return taken_ns_; }
+  uint64_t empty_ns() const { return empty_ns_; }
   /// From a completion: leaves the rest to the background thread.
   void LaneFailed(uint32_t lane, ibv_wc_status status);
   /// Stops the pairs and, once all that was posted has ended, sets them back for `generation`: then OnStopped(), in this
@@ -162,6 +167,7 @@ class Flow : public Comm, public BackgroundTask {
   ibv_wc_status failed_status_ = IBV_WC_SUCCESS;
   uint64_t failed_since_ = 0;  ///< first failure without progress since; 0: none
   uint64_t fruitless_ = 0;     ///< failures without progress since
+  bool times_completions_ = false;  ///< taken_ns() and empty_ns() are wanted
 
  private:
   static constexpr uint64_t kUnreachableNs = 1'000'000'000;
@@ -174,6 +180,7 @@ class Flow : public Comm, public BackgroundTask {
   void ContinueStop();
   void LookForStandstill(uint64_t now);
 
+  uint64_t taken_ns_ = 0, empty_ns_ = 0;
   uint64_t seen_completed_ = 0;
   uint64_t moved_ns_ = NowNs();  ///< when completed() last grew, or nothing was in flight
 

@@ -50,6 +50,49 @@ TEST_F(RdmaFlow, KnownPathsAreSpreadOver) {
   EXPECT_EQ(paths, possible);
 }
 
+/// What the sender learns of a message's arrival, with the credit after it.
+TEST_F(RdmaFlow, ThePathIsMeasuredFromPostToArrival) {
+  in_background_ = false;  // nobody else polls
+  ASSERT_NO_FATAL_FAILURE(Connect([](RdmaEnvironment& rdma) { rdma.queue_pairs = 1; }));
+  telemetry_->observed = true;
+  const auto message = [&](uint64_t held_ms, bool watched) {
+    Request *sending = nullptr, *receiving = nullptr;
+    int done = 0, size = 0;
+    ASSERT_EQ(recv_->Irecv(target_.data(), 64 << 10, 0, target_handle_, &receiving), nccl::kSuccess);
+    ASSERT_TRUE(receiving);
+    ASSERT_TRUE(Eventually([&] {
+      recv_->Test(receiving, &done, &size);
+      send_->Isend(source_.data(), 64 << 10, 0, source_handle_, &sending);
+      return sending != nullptr;
+    }));
+    fabric_.Hold(held_ms > 0);
+    const uint64_t until = NowNs() + held_ms * 1'000'000;
+    while (NowNs() < until) {
+      if (watched) recv_->Test(receiving, &done, &size);
+    }
+    fabric_.Hold(false);
+    done = 0;
+    ASSERT_TRUE(Eventually([&] { return recv_->Test(receiving, &done, &size) == nccl::kSuccess && done; }));
+    done = 0;
+    ASSERT_TRUE(Eventually([&] { return send_->Test(sending, &done, &size) == nccl::kSuccess && done; }));
+  };
+  const auto backlog_ms = [&] { return static_cast<double>(sender().lanes[0].backlog_ns.load()) / 1e6; };
+  const auto settle = [&] {  // a machine that is busy may hold any of them up
+    for (int i = 0; i < 20; ++i) message(0, true);
+  };
+  settle();
+  double before = backlog_ms();
+  message(40, true);
+  message(0, true);  // its credit tells of the one before
+  EXPECT_GE(backlog_ms() - before, 38);
+  EXPECT_GE(sender().lanes[0].backlog_bytes.load(), 64u << 10);
+  settle();
+  before = backlog_ms();
+  message(40, /*watched=*/false);  // when it came nobody knows
+  message(0, true);
+  EXPECT_LT(backlog_ms() - before, 30);
+}
+
 TEST_F(RdmaFlow, LongPartsGoInPiecesAndEndWithARecord) {
   ASSERT_NO_FATAL_FAILURE(Connect([](RdmaEnvironment& rdma) { rdma.queue_pairs = 1; }));
   Exchange(12, 3 << 20, 1);  // a write takes 1 MiB on this fabric

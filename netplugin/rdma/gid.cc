@@ -55,6 +55,13 @@ std::string GidText(const std::array<uint8_t, 16>& gid) {
   return text;
 }
 
+Address AddressOfGid(std::span<const uint8_t, 16> gid) {
+  const bool v4 = std::equal(kMappedPrefix.begin(), kMappedPrefix.end(), gid.begin());
+  Address address{.family = v4 ? AF_INET : AF_INET6};
+  std::copy(gid.begin() + (v4 ? kMappedPrefix.size() : 0), gid.end(), address.bytes);
+  return address;
+}
+
 std::optional<std::array<uint8_t, 16>> ParseGid(const std::string& text) {
   std::array<uint8_t, 16> gid;
   if (inet_pton(AF_INET6, text.c_str(), gid.data()) != 1) return std::nullopt;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "netplugin/tcp/socket.h"
+
 namespace weft::net::rdma {
 
 enum class GidType : uint8_t { kInfiniBand, kRoceV1, kRoceV2 };
@@ -27,6 +29,9 @@ std::vector<GidEntry> ReadGids(const std::string& sysfs, const std::string& devi
 
 /// "fe80::1", as text of an IPv6 address, or of the IPv4 address within.
 std::string GidText(const std::array<uint8_t, 16>& gid);
+
+/// The IP address that a RoCEv2 GID is, port 0.
+Address AddressOfGid(std::span<const uint8_t, 16> gid);
 
 /// Parses "0000:0000:0000:0000:0000:ffff:0a00:0001" as sysfs prints it.
 std::optional<std::array<uint8_t, 16>> ParseGid(const std::string& text);

@@ -129,8 +129,7 @@ std::unique_ptr<Comm> RdmaListenComm::Finish(Arrival& arrival) {
                     .peer_rank = arrival.hello.rank,
                     .device = end_.device,
                     .local = LocalAddress(arrival.control->fd()),
-                    .peer = arrival.peer,
-                    .listen_port = address_.port};
+                    .peer = arrival.peer};
   setup.control = std::move(arrival.control);
   setup.home = end_.port;
   setup.pairs = std::move(arrival.pairs);

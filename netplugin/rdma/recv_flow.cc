@@ -6,14 +6,17 @@
 #include <bit>
 #include <cerrno>
 #include <cstddef>
+#include <utility>
 
 #include "netplugin/log.h"
+#include "netplugin/telemetry/arrival_meter.h"
 
 namespace weft::net::rdma {
 
 RecvFlow::RecvFlow(const Services& services, Setup setup) : Flow(services, std::move(setup)) {
   for (RecvRequest& request : requests_) request.comm = this;
   for (FlushRequest& request : flushes_) request.comm = this;
+  times_completions_ = true;
   arrives_at_.store(pairs_->port().get(), std::memory_order_relaxed);
   flusher_port_ = pairs_->port().get();
   const bool reaches_gpu = (pairs_->port()->ptr_support() & (nccl::kPtrCuda | nccl::kPtrDmaBuf)) != 0;
@@ -68,7 +71,7 @@ bool RecvFlow::HasRoom(int n) const {
 void RecvFlow::Post(void* data, uint64_t size, int tag, MemoryRegion* region, uint32_t key) {
   RecvRequest& slot = requests_[next_ % kSlots];
   pairs_->memory().credits[next_ % kSlots] =
-      MakeCredit(next_, reinterpret_cast<uint64_t>(data), size, key, tag);
+      MakeCredit(next_, reinterpret_cast<uint64_t>(data), size, key, tag, NextTold());
   slot.data = data;
   slot.region = region;
   slot.tag = tag;
@@ -79,6 +82,7 @@ void RecvFlow::Post(void* data, uint64_t size, int tag, MemoryRegion* region, ui
   slot.done = slot.announced = false;
   slot.total = 0;
   slot.parts = slot.arrived = 0;
+  slot.came_ns = {};
   slot.count = 1;
   ++pending_;
   ++unannounced_;
@@ -188,6 +192,7 @@ void RecvFlow::PartArrived(uint32_t lane, const ibv_wc& completion) {
   request.total += length;
   request.parts = immediate.parts;
   request.arrived |= bit;
+  request.came_ns[immediate.part] = CameAt(lane);
   Progressed();
   const uint64_t now = NowNs();
   if (recorder_.waiting()) recorder_.WaitEnds(recorder_.slot().wait_peer_ns, now);
@@ -197,6 +202,34 @@ void RecvFlow::PartArrived(uint32_t lane, const ibv_wc& completion) {
   request.done = true;
   --pending_;
   recorder_.Completed(request.total, request.posted_ns, now);
+}
+
+/// When a part that is being taken from a lane came: between the two looks at the queue, if they were close enough.
+uint64_t RecvFlow::CameAt(uint32_t lane) {
+  constexpr uint64_t kClose = 200'000, kFar = 1'000'000;
+  const uint64_t taken = taken_ns(), empty = empty_ns();
+  if (taken == 0 || empty == 0 || lane >= kMaxParts) return 0;
+  const uint64_t since = taken - std::exchange(newest_ns_[lane], taken);
+  const uint64_t gap = taken - empty;
+  return gap <= std::clamp(since / 8, kClose, kFar) ? taken - gap / 2 : 0;
+}
+
+/// When the parts of the oldest message came that the sender has not been told of, if it is complete.
+Arrivals RecvFlow::NextTold() {
+  if (next_ - told_ > kSlots) told_ = next_ - kSlots;
+  const RecvRequest& request = requests_[told_ % kSlots];
+  if (told_ == next_ || request.sequence != told_ || !request.done) return {};
+  ++told_;
+  const uint64_t newest = *std::ranges::max_element(request.came_ns);
+  if (newest == 0) return {};
+  Arrivals arrivals{.sequence = request.sequence, .tick = SentTick(newest), .before = {}, .parts = request.parts, .reserved = {}, .check = 0};
+  for (uint32_t part = 0; part < kMaxParts; ++part) {
+    const uint64_t earlier = (newest - request.came_ns[part]) >> (kTickShift + Arrivals::kBeforeShift);
+    const bool known = request.came_ns[part] != 0 && earlier < Arrivals::kUnknown;
+    arrivals.before[part] = known ? static_cast<uint16_t>(earlier) : Arrivals::kUnknown;
+  }
+  Seal(&arrivals);
+  return arrivals;
 }
 
 /// nullopt: the record is none of this part's.

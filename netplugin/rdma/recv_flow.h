@@ -40,6 +40,7 @@ class RecvFlow final : public Flow {
     uint8_t arrived = 0;   // bit i: part i
     bool used = false;     // ever
     bool announced = false;
+    std::array<uint64_t, kMaxParts> came_ns{};  // MeterNs(); 0: not known
   };
 
   struct FlushRequest : Request {
@@ -63,6 +64,8 @@ class RecvFlow final : public Flow {
   void Release(RecvRequest& first, int* sizes);
   void Announce();
   void PartArrived(uint32_t lane, const ibv_wc& completion);
+  uint64_t CameAt(uint32_t lane);
+  Arrivals NextTold();
   std::optional<uint64_t> Length(const RecvRequest& request, const Immediate& immediate, const ibv_wc& completion);
   void BeginAnew(const ControlMessage& message);
   void OnStopped() override;
@@ -79,8 +82,10 @@ class RecvFlow final : public Flow {
   uint64_t follow_not_before_ = 0, start_not_before_ = 0;
   std::array<FlushRequest, Flusher::kDepth> flushes_;
   uint32_t next_ = 0;      // sequence of the next message
+  uint32_t told_ = 0;      // first message whose arrival the sender has not been told of
   uint32_t pending_ = 0;   // posted and not complete
   uint32_t unannounced_ = 0;
+  std::array<uint64_t, kMaxParts> newest_ns_{};  // when a part was last taken from a lane
   ControlMessage reset_{};  // the sender's word that is being followed
   bool asked_ = false;     // kPleaseReset was said for this failure
   uint32_t relocations_ = 0;  // of this end since the sender named its port, for it could not be reached

@@ -4,8 +4,10 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "netplugin/log.h"
+#include "netplugin/telemetry/arrival_meter.h"
 
 namespace weft::net::rdma {
 namespace {
@@ -52,6 +54,7 @@ int SendFlow::Isend(const void* data, uint64_t size, int tag, void* mhandle, Req
     if (!requests_[next_ % kSlots].taken && !recorder_.waiting()) recorder_.WaitBegins(NowNs());
     return error_;
   }
+  Measure(credit.arrivals);
   SendRequest& slot = requests_[*sequence % kSlots];
   if (gate_.armed() && !GateOpens()) return nccl::kSuccess;  // held: ask again
   if (const int wrong = Accepts(data, size, mhandle, credit)) return wrong;
@@ -125,6 +128,7 @@ void SendFlow::Begin(SendRequest& request) {
   request.part_count = SplitMessage(request.size, services_.environment.rdma.split_bytes,
                                     std::span(shares_).first(pairs_->lanes()), &parts);
   request.parts_done = 0;
+  request.told = false;
   for (uint32_t i = 0; i < request.part_count; ++i) request.parts[i] = PostedPart{parts[i]};
   if (outstanding_++ == 0) busy_since_ = request.posted_ns;
   ++unposted_;
@@ -162,8 +166,35 @@ void SendFlow::PostPending() {
   unposted_ = left;
 }
 
+void SendFlow::BeginPart(PostedPart& part) {
+  part.ordinal = ++lane_parts_[part.lane];
+  part.sent_ns = Observed() ? MeterNs() : 0;
+  part.wire_bytes = 0;
+}
+
+/// The receiver has said when the parts of a message came.
+void SendFlow::Measure(const Arrivals& arrivals) {
+  if (!Tells(arrivals)) return;
+  SendRequest& request = requests_[arrivals.sequence % kSlots];
+  if (request.sequence != arrivals.sequence || request.part_count != arrivals.parts || std::exchange(request.told, true)) return;
+  const int mbps = pairs_->port()->speed_mbps();
+  for (uint32_t i = 0; i < request.part_count; ++i) {
+    const PostedPart& part = request.parts[i];
+    if (!part.ended || part.sent_ns == 0 || arrivals.before[i] == Arrivals::kUnknown) continue;
+    const uint32_t tick = arrivals.tick - (uint32_t{arrivals.before[i]} << Arrivals::kBeforeShift);
+    meters_[part.lane].Came({part.ordinal, part.sent_ns, tick, part.wire_bytes}, mbps > 0 ? 8000.0 / mbps : 0, &recorder_.lane(part.lane));
+  }
+}
+
+/// The queue pairs are others, and what is in flight was posted more than once.
+void SendFlow::MeasureAnew() {
+  for (PartMeter& meter : meters_) meter.Forget();
+  for (SendRequest& request : requests_) request.told = true;
+}
+
 bool SendFlow::PostPart(SendRequest& request, uint32_t index) {
   PostedPart& part = request.parts[index];
+  if (part.posted == 0) BeginPart(part);
   while (!part.ended) {
     if (!pairs_->HasRoom(part.lane)) return false;
     Immediate immediate;
@@ -179,7 +210,9 @@ bool SendFlow::PostPart(SendRequest& request, uint32_t index) {
     Bump(lane.bytes, write.length);
     const uint64_t mtu = uint64_t{128} << pairs_->port()->info().mtu;
     const uint64_t header = kPacketOverhead + (recorder_.slot().family == 6 ? 40 : 20);
-    Bump(lane.wire_bytes, write.length + std::max<uint64_t>(1, (write.length + mtu - 1) / mtu) * header);
+    const uint64_t wire_bytes = write.length + std::max<uint64_t>(1, (write.length + mtu - 1) / mtu) * header;
+    part.wire_bytes += wire_bytes;
+    Bump(lane.wire_bytes, wire_bytes);
   }
   return true;
 }

@@ -10,6 +10,7 @@
 #include "netplugin/policy/policy.h"
 #include "netplugin/rdma/flow.h"
 #include "netplugin/rdma/split.h"
+#include "netplugin/telemetry/part_meter.h"
 
 namespace weft::net::rdma {
 
@@ -35,6 +36,9 @@ class SendFlow final : public Flow {
     uint64_t posted = 0;  // bytes handed to the queue pair
     bool ended = false;   // its last write, too
     bool done = false;    // and acknowledged
+    uint32_t ordinal = 0;      // of its lane's parts
+    uint64_t sent_ns = 0;      // when it was first posted, MeterNs(); 0: not measured
+    uint64_t wire_bytes = 0;
   };
   struct SendRequest : Request {
     const char* data = nullptr;
@@ -43,6 +47,7 @@ class SendFlow final : public Flow {
     Credit credit{};
     uint32_t part_count = 0;
     uint32_t parts_done = 0;
+    bool told = false;    // when it came
     std::array<PostedPart, kMaxParts> parts{};
   };
 
@@ -57,7 +62,10 @@ class SendFlow final : public Flow {
   void Take(uint32_t sequence);
   void Begin(SendRequest& request);
   void PostPending();
+  void BeginPart(PostedPart& part);
   bool PostPart(SendRequest& request, uint32_t part);
+  void Measure(const Arrivals& arrivals);
+  void MeasureAnew();
   Write NextWrite(SendRequest& request, uint32_t part, Immediate* immediate);
   void PartDone(SendRequest& request, PostedPart& part);
   void OnConnected(const ControlMessage& report) override;
@@ -99,6 +107,8 @@ class SendFlow final : public Flow {
   std::array<LaneShare, kMaxParts> shares_{};
   std::array<uint64_t, kMaxParts> suspect_until_{};
   std::array<uint64_t, kMaxParts> answered_ns_{};  // when a lane last had nothing in flight or heard of the peer's NIC
+  std::array<PartMeter, kMaxParts> meters_;
+  std::array<uint32_t, kMaxParts> lane_parts_{};   // begun on a lane
   uint32_t unanswered_ = 0;   // bit i: lane i failed for want of an answer
   uint64_t silent_ns_ = UINT64_MAX;  // background thread
   uint64_t pacing_bps_ = 0;

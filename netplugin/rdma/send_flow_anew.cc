@@ -74,6 +74,7 @@ void SendFlow::OnStopped() {
 /// The receiver has said what it has; all else is written again.
 void SendFlow::OnConnected(const ControlMessage& report) {
   ApplyReport(report);
+  MeasureAnew();
   pairs_->memory().credits.fill({});  // their keys may be those of another port; the receiver writes all of them again
   if (error_ != nccl::kSuccess || !Say(Message(ControlType::kReady))) return;
   state_ = State::kRunning;

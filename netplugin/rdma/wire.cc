@@ -20,6 +20,17 @@ uint32_t CheckOf(const Credit& credit) {
   return static_cast<uint32_t>(hash) | 1;  // zeroed memory never passes
 }
 
+uint32_t CheckOf(const Arrivals& arrivals) {
+  uint32_t words[(sizeof arrivals - sizeof arrivals.check) / sizeof(uint32_t)];
+  std::memcpy(words, &arrivals, sizeof words);
+  uint64_t hash = 0x9E3779B97F4A7C15u;
+  for (const uint32_t word : words) {
+    hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
+    hash ^= hash >> 32;
+  }
+  return static_cast<uint32_t>(hash) | 1;  // zeroed memory never passes
+}
+
 const char* CheckQueuePairs(const ControlMessage& message) {
   for (uint32_t i = 0; i <= kMaxParts; ++i) {
     if (i >= message.lanes && i != kControlLane) continue;
@@ -71,15 +82,22 @@ const char* CheckRdmaHandle(const Handle& handle, uint64_t job_hash) {
   return nullptr;
 }
 
-Credit MakeCredit(uint32_t sequence, uint64_t address, uint64_t size, uint32_t key, int32_t tag) {
+Credit MakeCredit(uint32_t sequence, uint64_t address, uint64_t size, uint32_t key, int32_t tag, const Arrivals& arrivals) {
   Credit credit{};
   credit.address = address;
   credit.size = size;
   credit.key = key;
   credit.tag = tag;
+  credit.arrivals = arrivals;
   credit.sequence = sequence;
   credit.check = CheckOf(credit);
   return credit;
+}
+
+void Seal(Arrivals* arrivals) { arrivals->check = CheckOf(*arrivals); }
+
+bool Tells(const Arrivals& arrivals) {
+  return arrivals.check == CheckOf(arrivals) && arrivals.parts >= 1 && arrivals.parts <= kMaxParts;
 }
 
 bool ReadCredit(const Credit* from, uint32_t sequence, Credit* credit) {

@@ -91,6 +91,26 @@ const char* CheckControlMessage(const ControlMessage& message);
 /// What is wrong with a handle that NCCL carried here, or nullptr. `job_hash`: of this process, 0 for none.
 const char* CheckRdmaHandle(const Handle& handle, uint64_t job_hash);
 
+/// When the parts of a message had come, on the receiver's clock: told with a later credit, to be measured by
+/// (part_meter.h). Zeros, as older plugins send them, tell nothing.
+struct Arrivals {
+  static constexpr int kBeforeShift = 4;
+  static constexpr uint16_t kUnknown = 0xFFFF;
+
+  uint32_t sequence;  ///< of the message
+  uint32_t tick;      ///< the newest part's, as SentTick()
+  std::array<uint16_t, kMaxParts> before;  ///< how much earlier a part came, in 2^kBeforeShift ticks; or kUnknown
+  uint8_t parts;      ///< of the message
+  uint8_t reserved[3];
+  uint32_t check;     ///< of all before it
+};
+static_assert(sizeof(Arrivals) == 32);
+
+/// Fills `check`.
+void Seal(Arrivals* arrivals);
+/// Whether it tells anything, whole: a line of which a part is still on its way does not.
+bool Tells(const Arrivals& arrivals);
+
 /// A posted receive, written by the receiver into credits[sequence % kSlots] of the sender's memory. A cache line,
 /// with the sequence last; `check` covers the rest, so that a line of which a part is still on its way is not taken
 /// for whole.
@@ -99,13 +119,13 @@ struct alignas(64) Credit {
   uint64_t size;      ///< room in bytes
   uint32_t key;
   int32_t tag;
-  uint32_t reserved[8];
+  Arrivals arrivals;  ///< of an earlier message; under a check of its own
   uint32_t check;
   uint32_t sequence;
 };
 static_assert(sizeof(Credit) == 64);
 
-Credit MakeCredit(uint32_t sequence, uint64_t address, uint64_t size, uint32_t key, int32_t tag);
+Credit MakeCredit(uint32_t sequence, uint64_t address, uint64_t size, uint32_t key, int32_t tag, const Arrivals& arrivals = {});
 
 /// Whether `*from`, which the network may be writing this moment, holds the credit for `sequence`; copies it.
 bool ReadCredit(const Credit* from, uint32_t sequence, Credit* credit);

@@ -190,6 +190,30 @@ TEST(RdmaCredit, MutantsDoNotPass) {
   EXPECT_LE(passed, 2);  // 2^-31 each
 }
 
+TEST(RdmaArrivals, TellOnlyWhatIsWhole) {
+  Arrivals arrivals{.sequence = 7, .tick = 123'456, .before = {3, 2, 1, 0}, .parts = 4, .reserved = {}, .check = 0};
+  EXPECT_FALSE(Tells(arrivals));
+  Seal(&arrivals);
+  EXPECT_TRUE(Tells(arrivals));
+  EXPECT_FALSE(Tells(Arrivals{})) << "of an older plugin";
+  Credit read;
+  const Credit credit = MakeCredit(39, 0x7F0000001000, 1 << 20, 0xABCD, 3, arrivals);
+  ASSERT_TRUE(ReadCredit(&credit, 39, &read));
+  EXPECT_TRUE(Tells(read.arrivals));
+  EXPECT_EQ(read.arrivals.tick, 123'456u);
+  std::mt19937_64 random(5);
+  int passed = 0;
+  for (int round = FuzzRounds(100'000); round > 0; --round) {
+    Arrivals mutant = arrivals;
+    reinterpret_cast<unsigned char*>(&mutant)[random() % sizeof mutant] ^= static_cast<unsigned char>(1 + random() % 255);
+    passed += Tells(mutant);
+  }
+  EXPECT_LE(passed, 2);
+  arrivals.parts = kMaxParts + 1;
+  Seal(&arrivals);
+  EXPECT_FALSE(Tells(arrivals)) << "more parts than there can be";
+}
+
 TEST(RdmaImmediate, EveryValueOfASenderComesBack) {
   for (const uint16_t sequence : {0, 1, 77, 65535}) {
     for (uint8_t parts = 1; parts <= kMaxParts; ++parts) {

@@ -157,7 +157,7 @@ int Connector::Finish(Fd fd, const Handle& handle, const Options& options, std::
                     .device = options.device,
                     .local = LocalAddress(fd.get()),
                     .peer = peer,
-                    .listen_port = peer.port};
+                    .peer_port = peer.port};
   setup.lane0 = std::move(fd);
   setup.cookie = handle.cookie;
   setup.listener = peer;

@@ -123,7 +123,7 @@ abi::FlowSlot* Telemetry::Open(const FlowIdentity& identity) {
   slot->family = identity.peer.family == AF_INET6 ? 6 : 4;
   std::memcpy(slot->local_address, identity.local.bytes, sizeof slot->local_address);
   std::memcpy(slot->peer_address, identity.peer.bytes, sizeof slot->peer_address);
-  slot->peer_port = identity.listen_port;
+  slot->peer_port = identity.peer_port;
   slot->generation.store(generation + 2, std::memory_order_release);
   slot->state.store(static_cast<uint32_t>(abi::SlotState::kOpen), std::memory_order_release);
   return slot;

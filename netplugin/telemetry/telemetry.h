@@ -39,7 +39,7 @@ struct FlowIdentity {
   uint32_t device = 0;
   Address local;
   Address peer;
-  uint16_t listen_port = 0;
+  uint16_t peer_port = 0;  ///< as abi::FlowSlot
 };
 
 class Telemetry {

@@ -35,6 +35,13 @@ std::string TimeExceededPacket() {
   return Text(packet);
 }
 
+std::string TimeExceededOfDatagram() {
+  agent::Probe probe = kProbe;
+  probe.destination_port = abi::kRocePort;
+  const std::vector<uint8_t> datagram = agent::BuildProbe(probe);
+  return TimeExceededPacket().substr(0, 28) + Text(datagram);
+}
+
 /// The answer of an open port.
 std::string SynAck() {
   auto packet = agent::BuildSyn(kProbe);
@@ -103,7 +110,7 @@ std::vector<Target> NetworkTargets() {
   const std::string gathered = Text(collectives::wire::GatheredFrame({{1, 2}, {}, {3}, {4, 5, 6}}).body);
   const planner::Strategy strategy{.dp = 2, .tp = 2};
   return {
-      {"time-exceeded", {TimeExceededPacket()}, OfTimeExceeded},
+      {"time-exceeded", {TimeExceededPacket(), TimeExceededOfDatagram()}, OfTimeExceeded},
       {"tcp-answer", {SynAck()}, OfTcpAnswer},
       {"sent-packet", {Text(agent::BuildSyn(kProbe))}, OfSentPacket},
       {"dcb", {DcbAnswer()}, [](const std::string& text) { return Said(agent::ParseDcbState(text)); }},

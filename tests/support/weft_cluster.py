@@ -124,6 +124,13 @@ class WeftCluster:
         self.processes.close()
 
     def _start(self):
+        self.start_fabric()
+        self.start_controller()
+        for name in self.hosts:
+            self.start_agent(name)
+        self.wait_for_agents()
+
+    def start_fabric(self):
         hosts_per_leaf, spines, rate = self.options
         fabric = self.processes.start(
             "fabric", [BIN / "weft-testbed", "up", "--hold", "--hosts-per-leaf", str(hosts_per_leaf), "--spines",
@@ -139,10 +146,6 @@ class WeftCluster:
         self.fabric = json.loads(text)
         self.host = {host["name"]: host for host in self.fabric["hosts"]}
         self.hosts = [host["name"] for host in self.fabric["hosts"]]
-        self.start_controller()
-        for name in self.hosts:
-            self.start_agent(name)
-        self.wait_for_agents()
 
     def in_host(self, name, command):
         return ["ip", "netns", "exec", self.host[name]["namespace"], *map(str, command)]

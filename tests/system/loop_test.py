@@ -54,7 +54,7 @@ def row(cluster, job, kind, found_by):
             check("0 % over" not in shares or "100 % over" in shares, moved["reason"])
             # Acknowledgements are dropped as well: the lane that sends the other way may be named first.
             try:
-                wait_until(lambda: uplinks(cluster)[fault.spine]["available_bps"] < 0.1 * 60e6, 2 * PROMISED_S,
+                wait_until(lambda: uplinks(cluster)[fault.spine]["available_bps"] < 0.1e6 * cluster.rate_mbit(), 2 * PROMISED_S,
                            "the silent link to be planned with less")
             except Failure as failure:
                 missed.append(str(failure))

@@ -86,6 +86,11 @@ void FakeFabric::ForgetNextPair() {
   forget_ = true;
 }
 
+void FakeFabric::Hold(bool hold) {
+  const std::lock_guard lock(mutex_);
+  hold_ = hold;
+}
+
 void FakeFabric::HoldFlushes(bool hold) {
   const std::lock_guard lock(mutex_);
   hold_flushes_ = hold;
@@ -116,7 +121,7 @@ FakeFabric::Counts FakeFabric::counts() {
 
 /// A few writes of random pairs: each pair's own in order.
 void FakeFabric::Pump() {
-  if (pairs_.empty()) return;
+  if (pairs_.empty() || hold_) return;
   for (int n = static_cast<int>(random_() % 4); n > 0; --n) {
     auto it = pairs_.begin();
     std::advance(it, static_cast<std::ptrdiff_t>(random_() % pairs_.size()));

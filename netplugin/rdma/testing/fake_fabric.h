@@ -40,6 +40,8 @@ class FakeFabric {
   void RunOut(int device, bool of_pairs, bool of_memory);
   /// The next write is never carried out and never fails, nor does what its queue pair is given after it.
   void ForgetNextPair();
+  /// While true, nothing that is posted goes anywhere.
+  void Hold(bool hold);
   /// While true, what a failed pair had been given stays without a completion: a device that is slow to stop.
   void HoldFlushes(bool hold);
   /// Nothing gets anywhere until it is up again; what is posted meanwhile fails.
@@ -89,7 +91,7 @@ class FakeFabric {
   uint16_t broken_port_ = 0;
   std::set<std::pair<int, int>> cut_, unroutable_;
   bool forget_ = false;
-  bool hold_flushes_ = false;
+  bool hold_ = false, hold_flushes_ = false;
   Counts counts_;
 };
 

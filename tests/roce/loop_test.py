@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""The rows of tests/system/loop_test.py over RoCEv2: two virtual machines on a leaf-spine fabric, agents and a job over queue pairs in them.
+A cable that is slowed, one that goes down, a switch that loses packets, one that forwards none: each is found, the queue pairs' bytes
+leave it within the promised time, and every sum is right.
+
+    loop_test.py [--only CableSlow]
+"""
+import argparse
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
+sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "system"))
+import loop_test as over_tcp  # noqa: E402
+from faults import BlackHole, CableDown, CableLosesPackets, CableSlow  # noqa: E402
+from loop_watch import CONFIG, decisions, state, uplinks  # noqa: E402
+from processes import check, run_test, wait_until  # noqa: E402
+from roce_cluster import RoceCluster  # noqa: E402
+
+RATE_MBIT = 16
+JOB = ["--compute", "100ms", "--bytes", "250KB", "--bucket", "250KB"]
+ROWS = {CableSlow: ["capacity"], CableDown: ["silent"], CableLosesPackets: ["capacity", "silent"], BlackHole: ["silent"]}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="", help="the name of a fault")
+    only = parser.parse_args().only
+    CableSlow.mbit = RATE_MBIT // 6
+    began = time.monotonic()
+    with RoceCluster(rate=f"{RATE_MBIT}Mbit/s", config=CONFIG) as cluster:
+        print(f"machines up after {time.monotonic() - began:.0f} s", flush=True)
+        job = cluster.start_job("a", cluster.hosts, 100_000, "weft-replay", JOB)
+        job.wait_for_step(4)
+        check("RDMA" in cluster.shared(0, "a.log") or "rxe0" in cluster.shared(0, "a.log"), "the job does not run over RDMA")
+        wait_until(lambda: len(uplinks(cluster)) == 2, 60, "paths over both spines")
+        wait_until(lambda: decisions(cluster, ["place", "replan"]), 60, "lanes on both spines")
+        missed = []
+        for kind, found_by in ROWS.items():
+            if only in ("", kind.__name__):
+                missed += over_tcp.row(cluster, job, kind, found_by)
+        job.wait_for_step(len(job.steps_done()) + 2)
+        print(f"{len(job.steps_done())} steps, every sum right", flush=True)
+        check(not missed, f"{missed}")
+
+
+if __name__ == "__main__":
+    run_test(main)

@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <iterator>
 
+#include "netplugin/abi/segment.h"
+
 namespace weft::agent {
 namespace {
 

@@ -17,6 +17,7 @@ constexpr int64_t kMeteredIterations = 8;  // that a flow's average is taken ove
 constexpr double kMeteredSeconds = 2;
 constexpr double kMaxBytesPerSecond = 1e13;  // no host sends 80 Tbit/s: a counter that jumps so far is not one
 constexpr double kLongestWait = 3600;        // seconds that one chunk may have waited
+constexpr double kMostOwed = 2;              // seconds of backlog that a sender was told of late
 constexpr double kMaxAgainPerSecond = 1e9;   // segments: a counter that jumps so far is not one
 
 bool ValidPort(int32_t port) { return port > 0 && port <= 65535; }
@@ -157,13 +158,19 @@ void FlowTable::CountBacklog(Lane& lane, const v1::LaneCounters& counters, bool 
   if (lane.metered && whole_s == 0 && whole_bytes > 0) return;
   const double most_bytes = kMaxBytesPerSecond * std::max({to_s - from_s, whole_s, 1.0});
   const bool sensible = whole_s <= kLongestWait && static_cast<double>(whole_bytes) <= most_bytes;
-  const double seconds = std::min(whole_s, to_s - from_s);  // a long chunk's wait may have begun before the sample
-  const double share = whole_s > 0 ? seconds / whole_s : 0;
-  const double bytes = share * static_cast<double>(whole_bytes);
   lane.backlog_s = total_s;
   lane.backlog_bytes = total_bytes;
-  if (!std::exchange(lane.metered, true) || seconds <= 0 || bytes < 0) return;
+  if (!std::exchange(lane.metered, true) || whole_s < 0 || whole_bytes < 0) return;
   if (!sensible) return static_cast<void>(Ignore());
+  // A long chunk's wait may have begun before the sample. What a sender says it has been told late, all at once: the rest counts later.
+  const double all_s = whole_s + (sender ? lane.owed_s : 0), all_bytes = static_cast<double>(whole_bytes) + (sender ? lane.owed_bytes : 0);
+  const double seconds = std::min(all_s, to_s - from_s);
+  if (seconds <= 0) return;
+  const double bytes = all_bytes * seconds / all_s;
+  if (sender) {
+    lane.owed_s = std::min(kMostOwed, all_s - seconds);
+    lane.owed_bytes = bytes / seconds * lane.owed_s;
+  }
   lane.backlog.Add(from_s / slot_s_, to_s / slot_s_, seconds);
   lane.delivered.Add(from_s / slot_s_, to_s / slot_s_, bytes);
 }

@@ -34,6 +34,7 @@ struct Lane {
   SlotRing carried;           ///< bytes on the wire
   bool metered = false;       ///< the two counters below are known
   bool sender_meters = false; ///< they are its sender's: it goes over RDMA
+  double owed_s = 0, owed_bytes = 0;  ///< of what its sender said, what has not been counted below yet
   double backlog_s = 0;       ///< newest counter
   int64_t backlog_bytes = 0;  ///< newest counter
   SlotRing backlog;           ///< seconds in which its next bytes stood in a queue on their way

@@ -135,6 +135,9 @@ TEST(FlowTable, ASendersOwnMeasureCountsAndItsReceiversDoesNotThen) {
   EXPECT_EQ(sender_says(1.25, 3000), Credit(0.25, 2000));
   EXPECT_EQ(hosts.Report(7, 9000), kNothing);
   EXPECT_EQ(sender_says(1.5, 4000), Credit(0.25, 1000));
+  EXPECT_EQ(sender_says(2.5, 8000), Credit(0.5, 2000)) << "it has been told of a second at once, in a sample of half a second";
+  EXPECT_EQ(sender_says(2.5, 8000), Credit(0.5, 2000)) << "and the rest";
+  EXPECT_EQ(sender_says(2.5, 8000), kNothing);
 }
 
 TEST(FlowTable, NothingElseThatAReceiverSaysCounts) {

@@ -27,7 +27,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="the name of a fault")
     only = parser.parse_args().only
-    CableSlow.mbit = RATE_MBIT // 6
+    CableSlow.mbit = RATE_MBIT // 4  # less makes a message wait for a second, which is a silence
     began = time.monotonic()
     with RoceCluster(rate=f"{RATE_MBIT}Mbit/s", config=CONFIG) as cluster:
         print(f"machines up after {time.monotonic() - began:.0f} s", flush=True)

@@ -83,6 +83,7 @@ void RecvFlow::Post(void* data, uint64_t size, int tag, MemoryRegion* region, ui
   slot.total = 0;
   slot.parts = slot.arrived = 0;
   slot.came_ns = {};
+  slot.late_ns = 0;
   slot.count = 1;
   ++pending_;
   ++unannounced_;
@@ -192,7 +193,10 @@ void RecvFlow::PartArrived(uint32_t lane, const ibv_wc& completion) {
   request.total += length;
   request.parts = immediate.parts;
   request.arrived |= bit;
-  request.came_ns[immediate.part] = CameAt(lane);
+  if (taken_ns() != 0 && empty_ns() != 0) {  // it came between the two
+    request.came_ns[immediate.part] = taken_ns();
+    request.late_ns = std::max(request.late_ns, taken_ns() - empty_ns());
+  }
   Progressed();
   const uint64_t now = NowNs();
   if (recorder_.waiting()) recorder_.WaitEnds(recorder_.slot().wait_peer_ns, now);
@@ -204,16 +208,6 @@ void RecvFlow::PartArrived(uint32_t lane, const ibv_wc& completion) {
   recorder_.Completed(request.total, request.posted_ns, now);
 }
 
-/// When a part that is being taken from a lane came: between the two looks at the queue, if they were close enough.
-uint64_t RecvFlow::CameAt(uint32_t lane) {
-  constexpr uint64_t kClose = 200'000, kFar = 1'000'000;
-  const uint64_t taken = taken_ns(), empty = empty_ns();
-  if (taken == 0 || empty == 0 || lane >= kMaxParts) return 0;
-  const uint64_t since = taken - std::exchange(newest_ns_[lane], taken);
-  const uint64_t gap = taken - empty;
-  return gap <= std::clamp(since / 8, kClose, kFar) ? taken - gap / 2 : 0;
-}
-
 /// When the parts of the oldest message came that the sender has not been told of, if it is complete.
 Arrivals RecvFlow::NextTold() {
   if (next_ - told_ > kSlots) told_ = next_ - kSlots;
@@ -222,11 +216,13 @@ Arrivals RecvFlow::NextTold() {
   ++told_;
   const uint64_t newest = *std::ranges::max_element(request.came_ns);
   if (newest == 0) return {};
-  Arrivals arrivals{.sequence = request.sequence, .tick = SentTick(newest), .before = {}, .parts = request.parts, .reserved = {}, .check = 0};
+  const auto in_units = [](uint64_t ns) {
+    return static_cast<uint16_t>(std::min<uint64_t>(ns >> (kTickShift + Arrivals::kBeforeShift), Arrivals::kUnknown));
+  };
+  Arrivals arrivals{.sequence = request.sequence, .tick = SentTick(newest), .before = {}, .parts = request.parts, .reserved = 0,
+                    .late = in_units(request.late_ns), .check = 0};
   for (uint32_t part = 0; part < kMaxParts; ++part) {
-    const uint64_t earlier = (newest - request.came_ns[part]) >> (kTickShift + Arrivals::kBeforeShift);
-    const bool known = request.came_ns[part] != 0 && earlier < Arrivals::kUnknown;
-    arrivals.before[part] = known ? static_cast<uint16_t>(earlier) : Arrivals::kUnknown;
+    arrivals.before[part] = request.came_ns[part] == 0 ? Arrivals::kUnknown : in_units(newest - request.came_ns[part]);
   }
   Seal(&arrivals);
   return arrivals;

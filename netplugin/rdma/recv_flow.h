@@ -41,6 +41,7 @@ class RecvFlow final : public Flow {
     bool used = false;     // ever
     bool announced = false;
     std::array<uint64_t, kMaxParts> came_ns{};  // MeterNs(); 0: not known
+    uint64_t late_ns = 0;  // they may have come so much earlier
   };
 
   struct FlushRequest : Request {
@@ -64,7 +65,6 @@ class RecvFlow final : public Flow {
   void Release(RecvRequest& first, int* sizes);
   void Announce();
   void PartArrived(uint32_t lane, const ibv_wc& completion);
-  uint64_t CameAt(uint32_t lane);
   Arrivals NextTold();
   std::optional<uint64_t> Length(const RecvRequest& request, const Immediate& immediate, const ibv_wc& completion);
   void BeginAnew(const ControlMessage& message);
@@ -85,7 +85,6 @@ class RecvFlow final : public Flow {
   uint32_t told_ = 0;      // first message whose arrival the sender has not been told of
   uint32_t pending_ = 0;   // posted and not complete
   uint32_t unannounced_ = 0;
-  std::array<uint64_t, kMaxParts> newest_ns_{};  // when a part was last taken from a lane
   ControlMessage reset_{};  // the sender's word that is being followed
   bool asked_ = false;     // kPleaseReset was said for this failure
   uint32_t relocations_ = 0;  // of this end since the sender named its port, for it could not be reached

@@ -177,12 +177,14 @@ void SendFlow::Measure(const Arrivals& arrivals) {
   if (!Tells(arrivals)) return;
   SendRequest& request = requests_[arrivals.sequence % kSlots];
   if (request.sequence != arrivals.sequence || request.part_count != arrivals.parts || std::exchange(request.told, true)) return;
+  if (arrivals.late == Arrivals::kUnknown) return;
+  const uint64_t late_ns = uint64_t{arrivals.late} << (Arrivals::kBeforeShift + kTickShift);
   const int mbps = pairs_->port()->speed_mbps();
   for (uint32_t i = 0; i < request.part_count; ++i) {
     const PostedPart& part = request.parts[i];
     if (!part.ended || part.sent_ns == 0 || arrivals.before[i] == Arrivals::kUnknown) continue;
     const uint32_t tick = arrivals.tick - (uint32_t{arrivals.before[i]} << Arrivals::kBeforeShift);
-    meters_[part.lane].Came({part.ordinal, part.sent_ns, tick, part.wire_bytes}, mbps > 0 ? 8000.0 / mbps : 0, &recorder_.lane(part.lane));
+    meters_[part.lane].Came({part.ordinal, part.sent_ns, tick, part.wire_bytes, late_ns}, mbps > 0 ? 8000.0 / mbps : 0, &recorder_.lane(part.lane));
   }
 }
 

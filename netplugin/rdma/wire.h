@@ -101,7 +101,8 @@ struct Arrivals {
   uint32_t tick;      ///< the newest part's, as SentTick()
   std::array<uint16_t, kMaxParts> before;  ///< how much earlier a part came, in 2^kBeforeShift ticks; or kUnknown
   uint8_t parts;      ///< of the message
-  uint8_t reserved[3];
+  uint8_t reserved;
+  uint16_t late;      ///< how late the times may be, for nobody looked before: in 2^kBeforeShift ticks, or kUnknown
   uint32_t check;     ///< of all before it
 };
 static_assert(sizeof(Arrivals) == 32);

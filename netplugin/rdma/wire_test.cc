@@ -191,7 +191,7 @@ TEST(RdmaCredit, MutantsDoNotPass) {
 }
 
 TEST(RdmaArrivals, TellOnlyWhatIsWhole) {
-  Arrivals arrivals{.sequence = 7, .tick = 123'456, .before = {3, 2, 1, 0}, .parts = 4, .reserved = {}, .check = 0};
+  Arrivals arrivals{.sequence = 7, .tick = 123'456, .before = {3, 2, 1, 0}, .parts = 4, .reserved = 0, .late = 0, .check = 0};
   EXPECT_FALSE(Tells(arrivals));
   Seal(&arrivals);
   EXPECT_TRUE(Tells(arrivals));

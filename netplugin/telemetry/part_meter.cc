@@ -25,7 +25,7 @@ void PartMeter::Came(const Part& part, double ns_per_byte, abi::LaneTelemetry* l
   // Of a part that nothing is told about it is not known until when it was in the way.
   if (part.ordinal != std::exchange(ordinal_, part.ordinal) + 1) return;
   const double backlog_ns = came_ns_ - std::max(due_ns, before_ns);
-  if (backlog_ns < static_cast<double>(kLeastNs)) return;
+  if (backlog_ns < std::max(static_cast<double>(kLeastNs), kLateTimes * static_cast<double>(part.late_ns))) return;
   Bump(lane->backlog_ns, static_cast<uint64_t>(backlog_ns));
   Bump(lane->backlog_bytes, part.wire_bytes);
 }

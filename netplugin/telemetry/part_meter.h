@@ -23,6 +23,7 @@ class PartMeter {
     uint64_t sent_ns = 0;     ///< when it was posted, MeterNs() of the sender
     uint32_t tick = 0;        ///< when it had come: SentTick() of the receiver's clock
     uint64_t wire_bytes = 0;
+    uint64_t late_ns = 0;     ///< it may have come so much earlier
   };
 
   /// What is told of a part, in the order of posting; parts may be left out. Adds to the backlog counters of `lane`.
@@ -34,7 +35,8 @@ class PartMeter {
  private:
   // The least delay rises by so much: the clocks drift, and the lane may have another path now.
   static constexpr double kForget = 1e-4;
-  // Shorter times are no queue: what interrupts and readers are late by.
+  // Shorter times are no queue but what interrupts are late by; nor are times of less than so often what readers are.
+  static constexpr double kLateTimes = 4;
   static constexpr uint64_t kLeastNs = 800'000;
 
   bool begun_ = false;

@@ -21,7 +21,7 @@ class Path {
   void Send(uint64_t sent_ns, bool told = true) {
     free_ns_ = std::max(sent_ns, free_ns_) + static_cast<uint64_t>(kPart / rate_);
     ++ordinal_;
-    if (told) meter.Came({ordinal_, sent_ns, SentTick(free_ns_ + 50'000 + ahead_ns), kPart}, kPerByte, &lane);
+    if (told) meter.Came({ordinal_, sent_ns, SentTick(free_ns_ + 50'000 + ahead_ns), kPart, late_ns}, kPerByte, &lane);
   }
   void SetRate(double rate) { rate_ = rate; }
   double BacklogMs() const { return static_cast<double>(lane.backlog_ns.load()) / kMs; }
@@ -31,6 +31,7 @@ class Path {
   static constexpr double kPerByte = 0.08;  // of a port of 100 Gbit/s
   PartMeter meter;
   abi::LaneTelemetry lane{};
+  uint64_t late_ns = 0;
   uint64_t ahead_ns = 77'777 * kMs;  // the receiver's clock
 
  private:
@@ -73,6 +74,18 @@ TEST(PartMeter, NothingIsCountedBehindAPartThatNothingIsToldOf) {
   path.Send(kStart + 100 * kMs);  // it had the other one before it
   EXPECT_EQ(path.lane.backlog_ns.load(), 0u);
   path.Send(kStart + 100 * kMs);
+  EXPECT_NEAR(path.BacklogMs(), 20, 0.5);
+}
+
+TEST(PartMeter, ATimeThatAReaderMayBeLateForIsNone) {
+  Path path(12.5);
+  path.Send(kStart);
+  path.late_ns = 6 * kMs;
+  path.SetRate(0.005);
+  path.Send(kStart + 100 * kMs);  // 20 ms
+  EXPECT_EQ(path.lane.backlog_ns.load(), 0u);
+  path.late_ns = 4 * kMs;
+  path.Send(kStart + 200 * kMs);
   EXPECT_NEAR(path.BacklogMs(), 20, 0.5);
 }
 

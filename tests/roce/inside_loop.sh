@@ -3,7 +3,7 @@
 #
 #   inside_loop.sh RANK ADDRESS GATEWAY CONTROLLER WEFT PLUGIN
 #
-# JOB.start holds a rank's arguments, JOB.stop ends it; its output is in JOB.out and JOB.log. The file `end` ends it all.
+# JOB.start holds a rank's arguments, after variables of its environment; JOB.stop ends it; its output is in JOB.out and JOB.log. The file `end` ends it all.
 set -euo pipefail
 rank=$1 address=$2 gateway=$3 controller=$4 bin=$(dirname "$5") plugin=$6
 share=/run/share
@@ -20,7 +20,12 @@ until [[ -e $share/end ]]; do
     name=$(basename "$start" .start)
     [[ -e $start && -z ${ranks[$name]-} ]] || continue
     read -ra arguments <"$start"
-    "$bin/weft-replay" --job "$name" --rank "$rank" --world 2 --plugin "$plugin" "${arguments[@]}" >"$share/$name.out" 2>"$share/$name.log" &
+    variables=()
+    while [[ ${arguments[0]} == [A-Z]*=* ]]; do
+      variables+=("${arguments[0]}")
+      arguments=("${arguments[@]:1}")
+    done
+    env "${variables[@]}" "$bin/weft-replay" --job "$name" --rank "$rank" --world 2 --plugin "$plugin" "${arguments[@]}" >"$share/$name.out" 2>"$share/$name.log" &
     ranks[$name]=$!
   done
   for stop in "$share"/*.stop; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The rows of tests/system/loop_test.py over RoCEv2: two virtual machines on a leaf-spine fabric, agents and a job over queue pairs in them.
 A cable that is slowed, one that goes down, a switch that loses packets, one that forwards none: each is found, the queue pairs' bytes
-leave it within the promised time, and every sum is right.
+leave it within the promised time, and every sum is right. Two jobs on one spine are taken apart.
 
     loop_test.py [--only CableSlow]
 """
@@ -23,10 +23,19 @@ JOB = ["--compute", "100ms", "--bytes", "250KB", "--bucket", "250KB"]
 ROWS = {CableSlow: ["capacity"], CableDown: ["silent"], CableLosesPackets: ["capacity", "silent"], BlackHole: ["silent"]}
 
 
+def collision():
+    """A job starts whose one queue pair the kernel puts on the spine that another job's is on."""
+    with RoceCluster(rate=f"{RATE_MBIT}Mbit/s", config=CONFIG) as cluster:
+        over_tcp.take_apart(cluster, cluster.hosts, cluster.hosts, ["NCCL_IB_QPS_PER_CONNECTION=1", *JOB])
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="the name of a fault")
     only = parser.parse_args().only
+    if only == "collision":
+        collision()
+        return
     CableSlow.mbit = RATE_MBIT // 4  # less makes a message wait for a second, which is a silence
     began = time.monotonic()
     with RoceCluster(rate=f"{RATE_MBIT}Mbit/s", config=CONFIG) as cluster:
@@ -42,7 +51,10 @@ def main():
                 missed += over_tcp.row(cluster, job, kind, found_by)
         job.wait_for_step(len(job.steps_done()) + 2)
         print(f"{len(job.steps_done())} steps, every sum right", flush=True)
+        job.kill()
         check(not missed, f"{missed}")
+    if not only:
+        collision()
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ fabric, the controller and all that faults do are as in WeftCluster; the fabric'
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import time
 
 from processes import SKIPPED, check, skip, wait_until
 from weft_cluster import BIN, Job, WeftCluster
@@ -28,6 +30,9 @@ class RoceJob(Job):
             except json.JSONDecodeError:
                 pass  # the last line, half written
         return lines
+
+    def first_sent_s(self):
+        return self.seen_s - self.steps_done()[0]["iteration_s"]
 
     def _ended(self):
         self.cluster.processes.check_alive()
@@ -112,12 +117,16 @@ class RoceCluster(WeftCluster):
             return ""
 
     def start_job(self, name, hosts, steps, program="weft-replay", arguments=(), contained=False):
+        """`arguments` may begin with variables of the environment, NAME=VALUE."""
         check(program == "weft-replay" and not contained and list(hosts) == self.hosts, "a job of another kind than machines run")
         port = self.next_port
         self.next_port += 1
-        line = " ".join(["--rendezvous", f"10.1.250.2:{port}", "--steps", str(steps), *map(str, arguments)])
+        variables = [argument for argument in arguments if re.match("[A-Z_]+=", str(argument))]
+        arguments = [argument for argument in arguments if argument not in variables]
+        line = " ".join([*variables, "--rendezvous", f"10.1.250.2:{port}", "--steps", str(steps), *map(str, arguments)])
         for rank in (0, 1):
             self.share(rank, f"{name}.start", line + "\n")
         job = RoceJob(self, name, [])
-        wait_until(lambda: job.steps_done(), 60, f"the first step of {name}: {self.shared(0, name + '.log')[-400:]}")
+        wait_until(lambda: job.steps_done(), 60, f"the first step of {name}")
+        job.seen_s = time.monotonic()  # the machines have clocks of their own
         return job

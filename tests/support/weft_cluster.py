@@ -53,6 +53,11 @@ class Job:
     def steps_done(self):
         return [line for line in self._lines() if "step" in line]
 
+    def first_sent_s(self):
+        """When the first iteration's bytes were sent, or before: time.monotonic()."""
+        first = self.steps_done()[0]
+        return first["time_s"] - first["iteration_s"]
+
     def _lines(self):
         lines = []
         for line in self.cluster.processes.log(f"{self.name}-0.out").splitlines():

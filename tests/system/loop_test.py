@@ -116,27 +116,30 @@ def topology(cluster):
 def collision():
     """A job starts whose flows the kernel puts on the spine that another job's are on."""
     with WeftCluster(hosts_per_leaf=2, spines=2, rate="60Mbit/s", config=CONFIG) as cluster:
-        first = cluster.start_job("first", cluster.hosts[0::2], 100_000, "weft-replay", JOB)
-        first.wait_for_step(20)
-        ahead_s = time.monotonic() - uptime(cluster)
-        for number in range(MOST_STARTS):
-            began_s, alone = uptime(cluster), median_ms(first.steps_done()[-10:])
-            job = cluster.start_job(f"other{number}", cluster.hosts[1::2], 100_000, "weft-replay", JOB)
-            job.wait_for_step(10)
-            moved = [each for each in decisions(cluster, ["place", "replan"], began_s) if " -> " in each["reason"]]
-            if moved:
-                sent_s = job.steps_done()[0]["time_s"] - ahead_s - job.steps_done()[0]["iteration_s"]
-                at_s = moved[-1]["time_s"] - sent_s
-                job.wait_for_step(30)
-                print(f"collision: flows apart {at_s:.2f} s after the other job's first bytes ({moved[-1]['reason'][:400]}); iterations {alone} before, "
-                      f"{median_ms(first.steps_done()[-10:])} and {median_ms(job.steps_done()[-10:])} after; {len(moved)} moves", flush=True)
-                check(at_s <= 2 * PROMISED_S, f"moved {at_s:.2f} s after the first bytes")  # before them: before there was a collision
-                job.kill()
-                break
+        take_apart(cluster, cluster.hosts[0::2], cluster.hosts[1::2], JOB)
+
+
+def take_apart(cluster, hosts, others, arguments):
+    first = cluster.start_job("first", hosts, 100_000, "weft-replay", arguments)
+    first.wait_for_step(20)
+    ahead_s = time.monotonic() - uptime(cluster)
+    for number in range(MOST_STARTS):
+        began_s, alone = uptime(cluster), median_ms(first.steps_done()[-10:])
+        job = cluster.start_job(f"other{number}", others, 100_000, "weft-replay", arguments)
+        job.wait_for_step(10)
+        moved = [each for each in decisions(cluster, ["place", "replan"], began_s) if " -> " in each["reason"]]
+        if moved:
+            at_s = moved[-1]["time_s"] - (job.first_sent_s() - ahead_s)
+            job.wait_for_step(30)
+            print(f"collision: flows apart {at_s:.2f} s after the other job's first bytes ({moved[-1]['reason'][:400]}); iterations {alone} before, "
+                  f"{median_ms(first.steps_done()[-10:])} and {median_ms(job.steps_done()[-10:])} after; {len(moved)} moves", flush=True)
+            check(at_s <= 2 * PROMISED_S, f"moved {at_s:.2f} s after the first bytes")  # before them: before there was a collision
             job.kill()
-        else:
-            check(False, f"no collision in {MOST_STARTS} starts")
-        first.kill()
+            break
+        job.kill()
+    else:
+        check(False, f"no collision in {MOST_STARTS} starts")
+    first.kill()
 
 
 def main():

@@ -22,14 +22,15 @@ namespace {
 // behind the backward pass), runtime/gpt.cc (scores are kept; the loss is not fused), runtime/bucket_exchange.h (gradients are
 // added in one fp32 memory).
 struct Bridge {
-  bool fused_dispatch = true, overlaps_experts = false, graphs = false;
+  bool fused_dispatch = true, overlaps_experts = false;
+  CudaGraphs graphs = CudaGraphs::kNone;
 };
 constexpr SoftwareStack Nemo(std::string_view name, const Bridge& bridge) {
   return {.name = name, .state = StateScheme::kZeroPaper, .overlaps_gradients = true, .overlaps_parameters = true,
           .gradients_16bit = true, .fused_loss = true, .selective = {.cheap_modules = true}, .overlaps_tensor = true,
           .fused_dispatch = bridge.fused_dispatch, .overlaps_experts = bridge.overlaps_experts, .graphs = bridge.graphs};
 }
-constexpr SoftwareStack Submitted(std::string_view name, bool graphs) {
+constexpr SoftwareStack Submitted(std::string_view name, CudaGraphs graphs) {
   SoftwareStack stack = Nemo(name, {.graphs = graphs});
   stack.input_in_memory = true;
   return stack;
@@ -83,10 +84,10 @@ constexpr std::array kStacks = {
     Nemo("nemo-2025", {.fused_dispatch = false}),
     Nemo("nemo-2025-09", {}),
     Nemo("nemo-2026", {}),
-    Nemo("nemo-2026-06", {.overlaps_experts = true, .graphs = true}),
-    Nemo("nemo-graphs", {.graphs = true}),
-    Submitted("mlperf", false),
-    Submitted("mlperf-graphs", true),
+    Nemo("nemo-2026-06", {.overlaps_experts = true, .graphs = CudaGraphs::kAll}),
+    Nemo("nemo-graphs", {.graphs = CudaGraphs::kAll}),
+    Submitted("mlperf", CudaGraphs::kNone),
+    Submitted("mlperf-graphs", CudaGraphs::kAll),
     SoftwareStack{.name = "internevo", .state = StateScheme::kInternEvo, .overlaps_gradients = true,
                   .gradients_16bit = true,
                   .adds_gradients = true, .parameter_bucket = 32e6, .kernels = kOperatorByOperator,

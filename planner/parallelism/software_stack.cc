@@ -15,7 +15,8 @@ namespace {
 // (buffered_allreduce_fallback at stage 0). accelerate v1.14.0: utils/fsdp_utils.py (fp32 shards, 16-bit gathers and sums, no
 // sums while gradients accumulate; checkpoints wrap a layer's four parts). torchtitan v0.2.2: components/loss.py (the loss in
 // fp32: logits, their fp32 copy, log-softmax and gradients); its models and Hugging Face's are eager unless compiled. llm-
-// foundry: llmfoundry/models (Triton attention, layer norms). internevo: its norms and rotation operator by operator. nanotron:
+// foundry: llmfoundry/models (Triton attention, layer norms). internevo: Apex' norms and flash-attention's rotation
+// (doc/en/install.md, model/ops/norm.py). nanotron:
 // optim/gradient_accumulator.py (fp32 sums), parallel/tensor_parallel/functional.py (logits, in fp32, less their maximum),
 // nn/layer_norm.py (Triton), nn/activations.py (gate apart), FlashAttention 2. jax-toolbox: XLA fuses what is element-wise, cuDNN's
 // attention. torchtune: README (all states in bf16, chunked loss where it says so). weft-train: runtime/README.md (buckets
@@ -90,8 +91,7 @@ constexpr std::array kStacks = {
     Submitted("mlperf-graphs", CudaGraphs::kAll),
     SoftwareStack{.name = "internevo", .state = StateScheme::kInternEvo, .overlaps_gradients = true,
                   .gradients_16bit = true,
-                  .adds_gradients = true, .parameter_bucket = 32e6, .kernels = kOperatorByOperator,
-                  .attention = AttentionKernel::kFlash2},
+                  .adds_gradients = true, .parameter_bucket = 32e6, .attention = AttentionKernel::kFlash2},
     Foundry("llm-foundry", StateScheme::kFp32Master),
     Foundry("llm-foundry-pure", StateScheme::kPure16),
     Torchtitan("torchtitan", {}),

@@ -59,6 +59,29 @@ void ChooseRecompute(const CostModel& model, ValidationCase& row, CostModel::Scr
   FewestLayers(model, row, scratch);
 }
 
+/// What the row does not say; of the size of micro-batches the fastest that fits.
+void ChooseUnstated(const CostModel& model, ValidationCase& row, CostModel::Scratch& scratch) {
+  const ValidationCase stated = row;
+  ChooseChunks(model, row, scratch);
+  ChooseRecompute(model, row, scratch);
+  if (!row.micro_batch_unknown) return;
+  Seconds least = model.EvaluateSimulated(row.strategy, scratch).iteration;
+  const int64_t most = stated.job.global_batch / stated.strategy.dp;
+  for (int64_t size = 2; size <= most; size *= 2) {
+    ValidationCase choice = stated;
+    choice.strategy.micro_batch = size;
+    if (!model.IsLegal(choice.strategy)) continue;
+    ChooseChunks(model, choice, scratch);
+    ChooseRecompute(model, choice, scratch);
+    if (!model.Fits(choice.strategy, scratch)) return;
+    const Seconds iteration = model.EvaluateSimulated(choice.strategy, scratch).iteration;
+    if (iteration >= least) continue;
+    least = iteration;
+    std::ranges::replace(choice.defaults, std::string("micro_batch=1"), fmt::format("micro_batch={}: the fastest that fits", size));
+    row = choice;
+  }
+}
+
 /// Bytes of a stage's layers alone: what the figures of arXiv 2205.05198 show.
 double LayerStateBytes(const ValidationCase& row) {
   const double layers = static_cast<double>(row.job.model.layers) / static_cast<double>(row.strategy.pp);
@@ -111,7 +134,7 @@ std::string_view KindName(const ValidationCase& row, const std::string& metric) 
 /// is.
 Result<bool> IsFeasible(const ValidationCase& row, const planner::Calibration& calibration) {
   WEFT_ASSIGN_OR_RETURN(const CostModel model,
-                        CostModel::Make(row.job, row.cluster, calibration, {.framework = row.framework}));
+                        CostModel::Make(row.job, row.cluster, calibration, {.framework = row.framework, .stack = row.stack}));
   CostModel::Scratch scratch;
   ValidationCase choice = row;
   ChooseChunks(model, choice, scratch);
@@ -127,13 +150,12 @@ Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_
                                  const planner::Calibration& calibration, bool asks_feasibility) {
   WEFT_ASSIGN_OR_RETURN(ValidationCase question, formats::MakeValidationCase(row));
   WEFT_ASSIGN_OR_RETURN(const CostModel model,
-                        CostModel::Make(question.job, question.cluster, calibration, {.framework = question.framework, .risk = std::nullopt}));
+                        CostModel::Make(question.job, question.cluster, calibration, {.framework = question.framework, .stack = question.stack, .risk = std::nullopt}));
   if (auto why = model.WhyIllegal(question.strategy)) return Fail(Code::kFailedPrecondition, *why);
   static thread_local CostModel::Scratch scratch;
   scratch.Clear();
   const ValidationCase stated = question;
-  ChooseChunks(model, question, scratch);
-  ChooseRecompute(model, question, scratch);
+  ChooseUnstated(model, question, scratch);
   RowPrediction out{.file = std::string(file), .source = row.source, .model = row.model, .metric = row.metric,
                     .line = row.line, .measured = question.measured};
   out.kind = KindName(question, row.metric);

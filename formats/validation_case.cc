@@ -75,6 +75,26 @@ std::string_view StackNameOf(const ValidationRow& row) {
   return "megatron-core";
 }
 
+/// That of the source's software, with what the notes say of this run.
+planner::SoftwareStack StackOfRow(const ValidationRow& row, planner::Framework framework) {
+  planner::SoftwareStack stack = planner::StackOf(framework);
+  const std::string_view dispatcher = Note(row.notes, "dispatcher"), graphs = Note(row.notes, "cuda_graphs");
+  if (!dispatcher.empty()) stack.fused_dispatch = dispatcher == "deepep" || dispatcher == "hybridep";
+  if (!dispatcher.empty() && row.source.find("Megatron-Bridge") != std::string::npos) {
+    stack.overlaps_experts = Note(row.notes, "a2a_overlap") == "1";
+    stack.graphs = planner::CudaGraphs::kNone;
+  }
+  if (!graphs.empty()) stack.graphs = graphs == "all" ? planner::CudaGraphs::kAll : planner::CudaGraphs::kParts;
+  if (Note(row.notes, "token_drop") == "1") stack.static_experts = true;
+  const std::string_view precision = Note(row.notes, "precision");
+  stack.block_scales = precision.find("mx") != std::string_view::npos;
+  if (row.notes.find("fp8 parameters") != std::string::npos) stack.narrow_gathers = true;
+  if (Note(row.notes, "experts") == "one kernel") stack.grouped_kernel = true;
+  if (Note(row.notes, "attention") == "fp8") stack.narrow_attention = true;
+  if (Note(row.notes, "tp_overlap") == "0") stack.overlaps_tensor = false;
+  return stack;
+}
+
 Precision PrecisionOf(const ValidationRow& row) {
   std::string_view text = Note(row.notes, "precision");
   if (text.find("nvfp4") != std::string_view::npos || text.find("fp4") != std::string_view::npos) return Precision::kFp4;
@@ -169,14 +189,17 @@ void FillSharding(const ValidationRow& row, ValidationCase& out) {
   const int64_t group = NoteNumber(row, "zero1", 0);
   if (group > 0 && (s.dp * s.cp) % group == 0 && group < s.dp * s.cp) s.shard_group = group;
   if (s.zero_stage == 3 && s.pp > 1) s.keep_after_forward = true;
-  const planner::SoftwareStack stack = planner::StackOf(out.framework);
+  const planner::SoftwareStack& stack = out.stack;
   s.bucket_bytes = planner::DefaultBucket(
       out.framework, s, planner::StateBytesOf(stack.state, out.job.precision, stack.gradients_16bit).gradient_sent.count());
 }
 
 void FillRecompute(const ValidationRow& row, ValidationCase& out) {
   Strategy& s = out.strategy;
-  if (row.recompute == "full") s.recompute = Recompute::kFull;
+  if (row.recompute == "full") {
+    s.recompute = Recompute::kFull;
+    s.recompute_layers = NoteNumber(row, "recompute_layers", s.recompute_layers);
+  }
   if (row.recompute == "selective") {
     s.recompute = Recompute::kSelective;
     // Every n-th block, n not stated: half, or as many as needed.
@@ -202,6 +225,7 @@ Result<Strategy> StrategyOf(const ValidationRow& row, ValidationCase& out) {
   s.ep = row.experts ? row.ep.value_or(1) : 1;
   s.etp = row.experts ? NoteNumber(row, "ETP", 1) : 1;
   s.micro_batch = row.micro_batch.value_or(1);
+  out.micro_batch_unknown = !row.micro_batch;
   if (!row.micro_batch) out.defaults.push_back("micro_batch=1");
   s.vpp = row.vpp.value_or(DefaultChunks(s, out.job.model.layers));
   out.chunks_unknown = !row.vpp && s.pp > 1;
@@ -209,7 +233,7 @@ Result<Strategy> StrategyOf(const ValidationRow& row, ValidationCase& out) {
   if (s.pp == 1) s.vpp = 1;
   while (s.vpp > 1 && s.pp * s.vpp > out.job.model.layers + 2) --s.vpp;
   s.schedule = ScheduleOf(row, s);
-  const planner::SoftwareStack stack = planner::StackOf(out.framework);
+  const planner::SoftwareStack& stack = out.stack;
   s.sequence_parallel = s.tp > 1 && row.seq_parallel.value_or(stack.sequence_parallel);
   if (!row.seq_parallel && s.tp > 1) out.defaults.push_back(fmt::format("sequence_parallel={}", s.sequence_parallel));
   if (s.cp > 1 && row.seq.value_or(0) % s.cp != 0) return Fail(Code::kFailedPrecondition, "cp does not divide seq");
@@ -262,6 +286,7 @@ Result<ValidationCase> MakeValidationCase(const ValidationRow& row) {
   WEFT_ASSIGN_OR_RETURN(out.cluster, ClusterOf(row));
   if (!row.seq) return Fail(Code::kFailedPrecondition, "sequence length not stated");
   out.framework = planner::FindFramework(StackNameOf(row) == "megatron-core" ? "megatron" : StackNameOf(row)).value();
+  out.stack = StackOfRow(row, out.framework);
   out.job.name = row.model;
   out.job.sequence = *row.seq;
   out.job.gpus = *row.gpus;

@@ -9,6 +9,7 @@
 #include "formats/validation_csv.h"
 #include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/framework.h"
+#include "planner/parallelism/software_stack.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/workload/job_spec.h"
 
@@ -21,8 +22,10 @@ struct ValidationCase {
   planner::JobSpec job;
   planner::ClusterSpec cluster;
   planner::Strategy strategy;
-  planner::Framework framework = planner::Framework::kAny;  ///< the stack that the row's source ran
+  planner::Framework framework = planner::Framework::kAny;  ///< the program that the row's source ran
+  planner::SoftwareStack stack;        ///< its stack, with what the row's notes say of it
   bool recompute_unknown = false;      ///< the least that fits is meant
+  bool micro_batch_unknown = false;    ///< the fastest is meant, of those that fit
   bool offloaded = false;              ///< activations that do not fit go to the host
   bool chunks_unknown = false;         ///< two layers per chunk, or one where two do not fit
   bool zero_unknown = false;           ///< 1, or 3 where nothing else fits

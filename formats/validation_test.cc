@@ -153,6 +153,22 @@ TEST(ValidationCase, ReadsWhatTheNotesSay) {
   EXPECT_EQ(planner::FrameworkName(encoder.framework), "mlperf-graphs");
 }
 
+// What a release ships for a model is no fact of all its runs: the notes say it, row by row.
+TEST(ValidationCase, PricesTheStackThatTheNotesDescribe) {
+  const auto with = [](const std::string& notes) {
+    return MakeValidationCase(Row("NVIDIA-NeMo/Megatron-Bridge (26.06 NeMo Container),Qwen3-30B-A3B,30.5,48,2048,768,32,4,151936,4096,128,8,GB300,"
+                                  "8,72,1,1,8,8,1,1,,8,512,none,,iteration_time,1,s,precision=mxfp8" + notes)).value().stack;
+  };
+  const planner::SoftwareStack whole = with("; dispatcher=hybridep; a2a_overlap=1; cuda_graphs=all; attention=fp8; experts=one kernel");
+  EXPECT_TRUE(whole.fused_dispatch && whole.overlaps_experts && whole.narrow_attention && whole.grouped_kernel);
+  EXPECT_EQ(whole.graphs, planner::CudaGraphs::kAll);
+  const planner::SoftwareStack parts = with("; dispatcher=alltoall; cuda_graphs=attn+moe_router; token_drop=1; tp_overlap=0");
+  EXPECT_FALSE(parts.fused_dispatch || parts.overlaps_experts || parts.narrow_attention || parts.grouped_kernel || parts.overlaps_tensor);
+  EXPECT_TRUE(parts.static_experts);
+  EXPECT_EQ(parts.graphs, planner::CudaGraphs::kParts);
+  EXPECT_EQ(with("; dispatcher=hybridep").graphs, planner::CudaGraphs::kNone) << "its release has graphs elsewhere";
+}
+
 TEST(CalibrationYaml, RefusesWhatPhysicsForbids) {
   const auto text = [](std::string_view entry) { return "version: 1\nconstants:\n  - " + std::string(entry) + "\n"; };
   const auto read = [&](std::string_view entry) { return ParseCalibrationYaml(text(entry), "c.yaml"); };

@@ -15,21 +15,23 @@ namespace {
 // (buffered_allreduce_fallback at stage 0). accelerate v1.14.0: utils/fsdp_utils.py (fp32 shards, 16-bit gathers and sums, no
 // sums while gradients accumulate; checkpoints wrap a layer's four parts). torchtitan v0.2.2: components/loss.py (the loss in
 // fp32: logits, their fp32 copy, log-softmax and gradients); its models and Hugging Face's are eager unless compiled. llm-
-// foundry: llmfoundry/models (Triton attention, layer norms). internevo: its norms and rotation operator by operator. nanotron:
+// foundry: llmfoundry/models (Triton attention, layer norms). internevo: Apex' norms and flash-attention's rotation
+// (doc/en/install.md, model/ops/norm.py). nanotron:
 // optim/gradient_accumulator.py (fp32 sums), parallel/tensor_parallel/functional.py (logits, in fp32, less their maximum),
 // nn/layer_norm.py (Triton), nn/activations.py (gate apart), FlashAttention 2. jax-toolbox: XLA fuses what is element-wise, cuDNN's
 // attention. torchtune: README (all states in bf16, chunked loss where it says so). weft-train: runtime/README.md (buckets
 // behind the backward pass), runtime/gpt.cc (scores are kept; the loss is not fused), runtime/bucket_exchange.h (gradients are
 // added in one fp32 memory).
 struct Bridge {
-  bool fused_dispatch = true, overlaps_experts = false, graphs = false;
+  bool fused_dispatch = true, overlaps_experts = false;
+  CudaGraphs graphs = CudaGraphs::kNone;
 };
 constexpr SoftwareStack Nemo(std::string_view name, const Bridge& bridge) {
   return {.name = name, .state = StateScheme::kZeroPaper, .overlaps_gradients = true, .overlaps_parameters = true,
           .gradients_16bit = true, .fused_loss = true, .selective = {.cheap_modules = true}, .overlaps_tensor = true,
           .fused_dispatch = bridge.fused_dispatch, .overlaps_experts = bridge.overlaps_experts, .graphs = bridge.graphs};
 }
-constexpr SoftwareStack Submitted(std::string_view name, bool graphs) {
+constexpr SoftwareStack Submitted(std::string_view name, CudaGraphs graphs) {
   SoftwareStack stack = Nemo(name, {.graphs = graphs});
   stack.input_in_memory = true;
   return stack;
@@ -83,14 +85,13 @@ constexpr std::array kStacks = {
     Nemo("nemo-2025", {.fused_dispatch = false}),
     Nemo("nemo-2025-09", {}),
     Nemo("nemo-2026", {}),
-    Nemo("nemo-2026-06", {.overlaps_experts = true, .graphs = true}),
-    Nemo("nemo-graphs", {.graphs = true}),
-    Submitted("mlperf", false),
-    Submitted("mlperf-graphs", true),
+    Nemo("nemo-2026-06", {.overlaps_experts = true, .graphs = CudaGraphs::kAll}),
+    Nemo("nemo-graphs", {.graphs = CudaGraphs::kAll}),
+    Submitted("mlperf", CudaGraphs::kNone),
+    Submitted("mlperf-graphs", CudaGraphs::kAll),
     SoftwareStack{.name = "internevo", .state = StateScheme::kInternEvo, .overlaps_gradients = true,
                   .gradients_16bit = true,
-                  .adds_gradients = true, .parameter_bucket = 32e6, .kernels = kOperatorByOperator,
-                  .attention = AttentionKernel::kFlash2},
+                  .adds_gradients = true, .parameter_bucket = 32e6, .attention = AttentionKernel::kFlash2},
     Foundry("llm-foundry", StateScheme::kFp32Master),
     Foundry("llm-foundry-pure", StateScheme::kPure16),
     Torchtitan("torchtitan", {}),

@@ -52,6 +52,13 @@ inline constexpr ElementwiseKernels kOperatorByOperator{20, 10, 5, 42};
 /// made for Ampere, or the kernel of the first FlashAttention in Triton.
 enum class AttentionKernel : uint8_t { kDevice, kFlash2, kTriton };
 
+/// What of a layer is replayed as CUDA graphs: the host starts none of its kernels. Source: Megatron-LM, cuda_graph_scope.
+enum class CudaGraphs : uint8_t {
+  kNone,
+  kParts,  ///< attention, router and preprocessing; experts are started one by one, when the host knows how many tokens each has
+  kAll,    ///< the experts as well
+};
+
 struct SoftwareStack {
   std::string_view name;
   StateScheme state = StateScheme::kMegatron;
@@ -79,7 +86,12 @@ struct SoftwareStack {
   bool input_in_memory = false;       ///< a step neither loads nor logs anything that takes time
   double unit_gradients = 1;          ///< of units whose gradients are scattered, how many have whole ones at once
   bool zero2_units = false;           ///< ZeRO-2 scatters gradients unit by unit, as ZeRO-3 does
-  bool graphs = false;                ///< layers are replayed as CUDA graphs: the host starts no kernels
+  CudaGraphs graphs = CudaGraphs::kNone;
+  bool static_experts = false;        ///< each expert has a fixed number of tokens: the host need not ask the device for it
+  bool grouped_kernel = false;        ///< the products of all experts are one kernel, not one each
+  bool block_scales = false;          ///< fp8 with a scale for every 32 elements (mxfp8), laid out anew for each product
+  bool narrow_attention = false;      ///< attention's products are in the job's fp8 too
+  bool narrow_gathers = false;        ///< fp8 parameters are gathered as they are, a byte each
 };
 
 /// Whether the sender of a pipeline message waits for it. Schedules that split the backward pass come with sends of their

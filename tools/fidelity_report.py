@@ -34,7 +34,8 @@ CAUSES = """### Causes
 
 - Nanotron: the source's own repetitions of one setting lie apart by a factor of 4.7 (8.86B on 16 GPUs, tp=8, dp=2: 19.0 and 88.9 s), and
   neighbouring settings by up to 50. Its launch script loads no network plugin for EFA: some of the runs are no faster than sockets. A
-  model of a healthy system is not to reproduce them. Its memory figures do not say whether they are allocated or reserved.
+  model of a healthy system is not to reproduce them. Of its memory, runs with tensor parallelism fall in two groups: products keep their
+  inputs sharded, as its default has it and as is priced, or gathered, which the source does not say (tp_recompute_allgather).
 - InternEvo's memory: the table says neither the sequence length nor what was measured.
 - Megatron-DeepSpeed's long sequences: the table does not say of which model and batch it is; those of the shipped script are taken.
 - DeepSeek-V3 in its own paper (arXiv 2412.19437): its pipeline (DualPipe) and its overlap of experts are not in this stack's table of facts.

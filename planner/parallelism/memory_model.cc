@@ -219,7 +219,7 @@ StateBytes StateBytesOf(StateScheme scheme, Precision precision, bool gradients_
     case StateScheme::kFp32Master: return {4_B, 4_B, 8_B, 2_B, gradients_16bit ? 2_B : 4_B};
     case StateScheme::kPure16: return {4_B, 4_B, 8_B, 2_B, 2_B};
     case StateScheme::kAll16: return {2_B, 2_B, 4_B, 2_B, 2_B};
-    case StateScheme::kNanotron: return {2_B, 6_B, 12_B, 2_B, 4_B};
+    case StateScheme::kNanotron: return {2_B, 4_B, 12_B, 2_B, 4_B, 2_B};
   }
   return {};
 }
@@ -248,6 +248,8 @@ LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, con
   layer.none = layer.selective;
   if (scores) {
     const FractionalBytes per_score = w + (model.KeepsDropoutMasks() ? 1_B + w : FractionalBytes());
+  // With grouped queries each comes in a copy of its own.
+  if (stack.keeps_packed && model.kv_heads == model.heads) bytes += 2 * w * static_cast<double>(model.heads * model.head_dim) / t;
     layer.none += per_score * tokens * static_cast<double>(job.sequence * model.heads) / t;
   }
   if (!stack.selective.scores) layer.selective = layer.none;

@@ -17,8 +17,10 @@ namespace {
 // fp32: logits, their fp32 copy, log-softmax and gradients); its models and Hugging Face's are eager unless compiled. llm-
 // foundry: llmfoundry/models (Triton attention, layer norms). internevo: its norms and rotation operator by operator. nanotron:
 // optim/gradient_accumulator.py (fp32 sums), parallel/tensor_parallel/functional.py (logits, in fp32, less their maximum),
-// nn/layer_norm.py (Triton), nn/activations.py (gate apart), FlashAttention 2. jax-toolbox: XLA fuses what is element-wise, cuDNN's
-// attention. torchtune: README (all states in bf16, chunked loss where it says so). weft-train: runtime/README.md (buckets
+// nn/layer_norm.py (Triton), nn/activations.py (gate apart), models/llama.py (packed queries, keys and values), models/base.py
+// (build_model), FlashAttention 2. jax-toolbox: XLA fuses what is element-wise, cuDNN's
+// attention. torchtune: README (all states in bf16, chunked loss where it says so), recipes/full_finetune_single_device.py (zero_grad with
+// set_to_none). weft-train: runtime/README.md (buckets
 // behind the backward pass), runtime/gpt.cc (scores are kept; the loss is not fused), runtime/bucket_exchange.h (gradients are
 // added in one fp32 memory).
 struct Bridge {
@@ -98,7 +100,8 @@ constexpr std::array kStacks = {
     SoftwareStack{.name = "fms-fsdp", .state = StateScheme::kFp32Master, .overlaps_gradients = true,
                   .gradients_16bit = true, .fused_loss = true, .attention = AttentionKernel::kFlash2},
     SoftwareStack{.name = "nanotron", .state = StateScheme::kNanotron, .overlaps_gradients = true, .blocking_sends = true,
-                  .loss_bytes = 10, .kernels = kNanotronKernels, .attention = AttentionKernel::kFlash2},
+                  .loss_bytes = 10, .kernels = kNanotronKernels, .attention = AttentionKernel::kFlash2, .keeps_packed = true,
+                  .stage_cut = StageCut::kByProducts},
     SoftwareStack{.name = "jax-toolbox", .state = StateScheme::kFp32Master, .overlaps_gradients = true, .flash_attention = false,
                   .gradients_16bit = true},
     Torchtune("torchtune", kOperatorByOperator, false),

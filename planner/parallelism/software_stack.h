@@ -23,7 +23,8 @@ enum class StateScheme {
   kInternEvo,      ///< as kZeroPaper with fp32 copies of the gradient shard: 2 + 2 + 16
   kPure16,         ///< FSDP "pure": 16-bit gathered, reduced and kept gradients, fp32 master: as kFp32Master with 16-bit comm
   kAll16,          ///< all in 16 bits, moments too: 2 + 2 + 4
-  kNanotron,       ///< 16-bit parameters and gradients, an fp32 sum of them on every rank; fp32 master and moments: 2 + 6 + 12
+  kNanotron,       ///< 16-bit parameters, an fp32 sum of gradients on every rank; fp32 master and moments: 2 + 4 + 12; between
+                   ///< replicas DDP's buckets of 16-bit gradients, 2. Those of a backward pass take the activations' place
 };
 
 /// What recompute=selective drops after the forward pass and computes again in the backward pass. Sources: the programs'
@@ -53,6 +54,13 @@ inline constexpr ElementwiseKernels kOperatorByOperator{20, 10, 5, 42};
 enum class AttentionKernel : uint8_t { kDevice, kFlash2, kTriton };
 
 struct SoftwareStack {
+/// How a program cuts layers into pipeline stages. Functions: partition.h.
+enum class StageCut : uint8_t {
+  kEven,        ///< StageLayers()
+  kByProducts,  ///< StagesByProducts()
+  kLastMore,    ///< StagesLastMore()
+};
+
   std::string_view name;
   StateScheme state = StateScheme::kMegatron;
   bool overlaps_gradients = false;    ///< gradient exchange behind the last backward
@@ -80,6 +88,8 @@ struct SoftwareStack {
   double unit_gradients = 1;          ///< of units whose gradients are scattered, how many have whole ones at once
   bool zero2_units = false;           ///< ZeRO-2 scatters gradients unit by unit, as ZeRO-3 does
   bool graphs = false;                ///< layers are replayed as CUDA graphs: the host starts no kernels
+  bool keeps_packed = false;          ///< queries are kept within the product that made keys and values too, beside rotated copies of these
+  StageCut stage_cut = StageCut::kEven;  ///< of layers into pipeline stages
 };
 
 /// Whether the sender of a pipeline message waits for it. Schedules that split the backward pass come with sends of their

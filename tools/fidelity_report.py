@@ -36,7 +36,7 @@ CAUSES = """### Causes
   neighbouring settings by up to 50. Its launch script loads no network plugin for EFA: some of the runs are no faster than sockets. A
   model of a healthy system is not to reproduce them. Of its memory, runs with tensor parallelism fall in two groups: products keep their
   inputs sharded, as its default has it and as is priced, or gathered, which the source does not say (tp_recompute_allgather).
-- InternEvo's memory: the table says neither the sequence length nor what was measured.
+- InternEvo's memory: the table does not say the sequence length.
 - Megatron-DeepSpeed's long sequences: the table does not say of which model and batch it is; those of the shipped script are taken.
 - DeepSeek-V3 in its own paper (arXiv 2412.19437): its pipeline (DualPipe) and its overlap of experts are not in this stack's table of facts.
 - dgxc's DeepSeek-V3 on GB200: four times as slow per sequence as later releases in fp8; recomputation is not stated.

@@ -15,7 +15,9 @@ namespace {
 // (buffered_allreduce_fallback at stage 0). accelerate v1.14.0: utils/fsdp_utils.py (fp32 shards, 16-bit gathers and sums, no
 // sums while gradients accumulate; checkpoints wrap a layer's four parts). torchtitan v0.2.2: components/loss.py (the loss in
 // fp32: logits, their fp32 copy, log-softmax and gradients); its models and Hugging Face's are eager unless compiled. llm-
-// foundry: llmfoundry/models (Triton attention, layer norms). internevo: its norms and rotation operator by operator. nanotron:
+// foundry: llmfoundry/models (Triton attention, layer norms). internevo v0.2.1dev20231121: its norms and rotation operator by operator,
+// internlm/solver/optimizer/hybrid_zero_optim.py (flat gradients), internlm/train/training_internlm.py (torch's AdamW),
+// internlm/solver/pipeline_utils.py (partition_uniform). nanotron:
 // optim/gradient_accumulator.py (fp32 sums), parallel/tensor_parallel/functional.py (logits, in fp32, less their maximum),
 // nn/layer_norm.py (Triton), nn/activations.py (gate apart), models/llama.py (packed queries, keys and values), models/base.py
 // (build_model), FlashAttention 2. jax-toolbox: XLA fuses what is element-wise, cuDNN's
@@ -59,7 +61,7 @@ constexpr SoftwareStack Foundry(std::string_view name, StateScheme state) {
 
 constexpr SoftwareStack Torchtune(std::string_view name, const ElementwiseKernels& kernels, bool fused_loss) {
   return {.name = name, .state = StateScheme::kAll16, .gradients_16bit = true, .fused_loss = fused_loss,
-          .loss_bytes = fused_loss ? 0.0 : 12.0, .kernels = kernels, .attention = AttentionKernel::kFlash2};
+          .loss_bytes = fused_loss ? 0.0 : 12.0, .kernels = kernels, .attention = AttentionKernel::kFlash2, .fresh_gradients = true};
 }
 
 constexpr ElementwiseKernels kNanotronKernels{.gate = 5, .per_layer = 24};
@@ -92,7 +94,7 @@ constexpr std::array kStacks = {
     SoftwareStack{.name = "internevo", .state = StateScheme::kInternEvo, .overlaps_gradients = true,
                   .gradients_16bit = true,
                   .adds_gradients = true, .parameter_bucket = 32e6, .kernels = kOperatorByOperator,
-                  .attention = AttentionKernel::kFlash2},
+                  .attention = AttentionKernel::kFlash2, .stage_cut = StageCut::kLastMore},
     Foundry("llm-foundry", StateScheme::kFp32Master),
     Foundry("llm-foundry-pure", StateScheme::kPure16),
     Torchtitan("torchtitan", {}),

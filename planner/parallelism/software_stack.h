@@ -20,7 +20,8 @@ enum class StateScheme {
   kZeroPaper,      ///< 16-bit parameters and gradients, fp32 master and moments: 2 + 2 + 12
   kFp32Master,     ///< FSDP mixed precision: the fp32 shards are the parameters, 16-bit copies are gathered: 4 + 4 + 8
   kDeepSpeed,      ///< fp16: 2 + 2 + 16 with an fp32 gradient shard; bf16: 2 + 6 + 12 with an fp32 sum, and a flat copy
-  kInternEvo,      ///< as kZeroPaper with fp32 copies of the gradient shard: 2 + 2 + 16
+  kInternEvo,      ///< as kZeroPaper; while it steps one flat copy of the gradient shard in 16 bits and one in fp32, and two fp32
+                   ///< temporaries of AdamW, which is not fused: 2 + 2 + 12, then 2 + 4 + 8
   kPure16,         ///< FSDP "pure": 16-bit gathered, reduced and kept gradients, fp32 master: as kFp32Master with 16-bit comm
   kAll16,          ///< all in 16 bits, moments too: 2 + 2 + 4
   kNanotron,       ///< 16-bit parameters, an fp32 sum of gradients on every rank; fp32 master and moments: 2 + 4 + 12; between
@@ -53,7 +54,6 @@ inline constexpr ElementwiseKernels kOperatorByOperator{20, 10, 5, 42};
 /// made for Ampere, or the kernel of the first FlashAttention in Triton.
 enum class AttentionKernel : uint8_t { kDevice, kFlash2, kTriton };
 
-struct SoftwareStack {
 /// How a program cuts layers into pipeline stages. Functions: partition.h.
 enum class StageCut : uint8_t {
   kEven,        ///< StageLayers()
@@ -61,6 +61,7 @@ enum class StageCut : uint8_t {
   kLastMore,    ///< StagesLastMore()
 };
 
+struct SoftwareStack {
   std::string_view name;
   StateScheme state = StateScheme::kMegatron;
   bool overlaps_gradients = false;    ///< gradient exchange behind the last backward
@@ -87,9 +88,10 @@ enum class StageCut : uint8_t {
   bool input_in_memory = false;       ///< a step neither loads nor logs anything that takes time
   double unit_gradients = 1;          ///< of units whose gradients are scattered, how many have whole ones at once
   bool zero2_units = false;           ///< ZeRO-2 scatters gradients unit by unit, as ZeRO-3 does
-  bool graphs = false;                ///< layers are replayed as CUDA graphs: the host starts no kernels
   bool keeps_packed = false;          ///< queries are kept within the product that made keys and values too, beside rotated copies of these
   StageCut stage_cut = StageCut::kEven;  ///< of layers into pipeline stages
+  bool fresh_gradients = false;       ///< made anew by each step's first backward pass, in the place of activations: see FreshGradients()
+  bool graphs = false;                ///< layers are replayed as CUDA graphs: the host starts no kernels
 };
 
 /// Whether the sender of a pipeline message waits for it. Schedules that split the backward pass come with sends of their
@@ -117,6 +119,9 @@ constexpr bool SumsShards(const SoftwareStack& stack, const Strategy& s) {
 }
 
 /// Whether a run of the model keeps attention's scores: unfused kernels.
+/// Whether no gradients are there while all activations are: one micro-batch a step, and none are kept from step to step.
+constexpr bool FreshGradients(const SoftwareStack& stack, int64_t micro_batches) { return stack.fresh_gradients && micro_batches == 1; }
+
 bool KeepsScores(const ModelSpec& model, const SoftwareStack& stack);
 
 /// The stack of that name, nullopt if unknown.

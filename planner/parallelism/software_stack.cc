@@ -51,7 +51,7 @@ constexpr SoftwareStack Megatron(std::string_view name, const Core& core) {
 constexpr SoftwareStack Torchtitan(std::string_view name, const ElementwiseKernels& kernels) {
   return {.name = name, .state = StateScheme::kFp32Master, .overlaps_gradients = true,
           .selective = {.scores = false, .every_second_product = true}, .fsdp_units = true, .loss_bytes = 12, .kernels = kernels,
-          .attention = AttentionKernel::kFlash2};
+          .attention = AttentionKernel::kFlash2, .expandable_segments = true};
 }
 
 constexpr SoftwareStack Foundry(std::string_view name, StateScheme state) {

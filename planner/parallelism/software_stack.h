@@ -88,6 +88,7 @@ struct SoftwareStack {
   bool input_in_memory = false;       ///< a step neither loads nor logs anything that takes time
   double unit_gradients = 1;          ///< of units whose gradients are scattered, how many have whole ones at once
   bool zero2_units = false;           ///< ZeRO-2 scatters gradients unit by unit, as ZeRO-3 does
+  bool expandable_segments = false;   ///< of PyTorch's allocator: what it reserves hardly exceeds what it was asked for
   bool keeps_packed = false;          ///< queries are kept within the product that made keys and values too, beside rotated copies of these
   StageCut stage_cut = StageCut::kEven;  ///< of layers into pipeline stages
   bool fresh_gradients = false;       ///< made anew by each step's first backward pass, in the place of activations: see FreshGradients()
@@ -118,10 +119,10 @@ constexpr bool SumsShards(const SoftwareStack& stack, const Strategy& s) {
   return stack.sums_shards && (s.zero_stage == 1 || s.zero_stage == 2);
 }
 
-/// Whether a run of the model keeps attention's scores: unfused kernels.
 /// Whether no gradients are there while all activations are: one micro-batch a step, and none are kept from step to step.
 constexpr bool FreshGradients(const SoftwareStack& stack, int64_t micro_batches) { return stack.fresh_gradients && micro_batches == 1; }
 
+/// Whether a run of the model keeps attention's scores: unfused kernels.
 bool KeepsScores(const ModelSpec& model, const SoftwareStack& stack);
 
 /// The stack of that name, nullopt if unknown.

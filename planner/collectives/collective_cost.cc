@@ -58,13 +58,19 @@ Course RingCourse(const Reach& reach, double times, double bytes) {
   return {times * reach.outside * (reach.inside - 1), times * (reach.outside - 1), bytes};
 }
 
-/// A tree sends every byte up and down once (of two nodes with one rank, one half goes each way), at a rate somewhat below the
-/// ring's. Source: NCCL's tuning.cc: 0.85 of the ring's bus for a plain tree; its own limits for two and more nodes of Ampere to
-/// Blackwell are 0.5 to 0.98 of it.
+/// Source: NCCL's tuning.cc: a tree's bus is 0.92 of the ring's; its own limits for two and more nodes of Ampere to Blackwell are 0.5
+/// to 0.98 of it.
+constexpr double kTreeShare = 0.92;
+
+/// Two ranks on two nodes, of which a tree is an exchange of halves: no levels that chunks have to fill.
+bool IsPair(const Reach& reach) { return reach.outside <= 2 && reach.inside <= 1; }
+
+double TreeBytes(const Reach& reach, double bytes) { return (IsPair(reach) ? 1 : 2) * bytes / kTreeShare; }
+
+/// A tree sends every byte up and down once, at a rate somewhat below the ring's.
 Course TreeCourse(const GroupNetwork& network, const Reach& reach, double bytes) {
-  const double crossings = reach.outside <= 2 && reach.inside <= 1 ? 1 : 2;
-  Course course{2 * (reach.inside - 1), 2 * std::ceil(std::log2(reach.outside)), crossings * bytes / 0.85};
-  if (!network.has_early) return course;
+  Course course{2 * (reach.inside - 1), 2 * std::ceil(std::log2(reach.outside)), TreeBytes(reach, bytes)};
+  if (IsPair(reach) || !network.has_early) return course;
   for (size_t i = 0; i < kProtocols; ++i) course.stretch[i] = 1 / TreeRateShare(static_cast<Protocol>(i), bytes);
   return course;
 }
@@ -117,7 +123,7 @@ Fastest FastestAllReduce(const GroupNetwork& network, const Group& group, double
   const Reach reach = ReachOf(network, group);
   const double n = static_cast<double>(group.size), rate = RingRate(network, group, reach);
   Fastest best{Algorithm::kRing, CourseTime(network, reach, RingCourse(reach, 2, 2 * bytes * (n - 1) / n), rate)};
-  if (reach.outside > 1 && 2 * bytes / 0.85 < best.seconds * rate) {
+  if (reach.outside > 1 && TreeBytes(reach, bytes) < best.seconds * rate) {
     const double tree = CourseTime(network, reach, TreeCourse(network, reach, bytes), rate);
     if (tree < best.seconds) best = {Algorithm::kTree, tree};
   }

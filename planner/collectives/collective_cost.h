@@ -7,7 +7,7 @@
 // With n ranks on M nodes of p, S bytes, a the latency of a step of the protocol, B what an edge of the ring gets:
 //
 //   ring         k (M (p-1) a_inside + (M-1) a_nic) + k (n-1)/n S/B     k = 2 for all-reduce, 1 for its halves
-//   tree         2 ((p-1) a_inside + log2 M a_nic) + 2 S / 0.85 c(S) B  double binary between nodes, chains inside; c: tree_rate.h
+//   tree         2 ((p-1) a_inside + log2 M a_nic) + 2 S / 0.92 c(S) B  double binary between nodes, chains inside; c: tree_rate.h
 //   nvls         start + (1 + 1/p) (S + fill) / C                       C: what a GPU's NVLink gives of sums in the switch
 //   nvls-tree    the same + 2 log2 M a_nic, at no more than the node's NICs carry: S once on two nodes, else twice
 //

@@ -79,6 +79,16 @@ TEST(CollectiveCost, ATreeReachesLessOfItsRateInTheMiddle) {
   EXPECT_NEAR(time(), plain / 0.7, 1e-12);
 }
 
+// Two nodes of one GPU: each half goes one way, at 0.92 of the NIC's rate, and no level has to be filled. NVIDIA/nccl-tests issue 232.
+TEST(CollectiveCost, ATreeOfTwoRanksIsAnExchangeOfHalves) {
+  GroupNetwork network{.gpus_per_node = 1, .nic_rate = 50e9, .nic_latency = 10e-6, .has_early = true};
+  const auto time = [&](const Group& group) {
+    return CollectiveTime(network, group, Collective::kAllReduce, Algorithm::kTree, Protocol::kSimple, 16 << 20).value();
+  };
+  EXPECT_NEAR(time({2, 1}), 2 * 10e-6 + (16 << 20) / 0.92 / 50e9, 1e-12);
+  EXPECT_NEAR(time({4, 1}), 4 * 10e-6 + 2 * (16 << 20) / 0.92 / 50e9 / 0.7, 1e-12);
+}
+
 // All-to-all over all 128 ranks: 96 of 128 parts leave the leaf.
 TEST(CollectiveCost, AllToAllPaysTheTierThatItsPartsCross) {
   EXPECT_DOUBLE_EQ(AllToAllTime(Network(1), {128, 1}, 128e6), 120e6 / 50e9) << "all but the node's own eight";

@@ -50,12 +50,13 @@ double RingRate(const GroupNetwork& network, const Group& group, const Reach& re
 struct Course {
   double inside = 0, outside = 0;
   double bytes = 0;
+  double share = 0;  // of them that a rank of a ring passes on at once; 0: less than matters
   std::array<double, kProtocols> stretch = {1, 1, 1};  // by Protocol: time on the wire over what the rate alone would take
 };
 
-/// A ring that passes through every rank `times`, node after node.
-Course RingCourse(const Reach& reach, double times, double bytes) {
-  return {times * reach.outside * (reach.inside - 1), times * (reach.outside - 1), bytes};
+/// A ring of `n` ranks that passes through every rank `times`, node after node.
+Course RingCourse(const Reach& reach, double n, double times, double bytes) {
+  return {times * reach.outside * (reach.inside - 1), times * (reach.outside - 1), bytes, bytes / (times * n)};
 }
 
 /// Source: NCCL's tuning.cc: a tree's bus is 0.92 of the ring's; its own limits for two and more nodes of Ampere to Blackwell are 0.5
@@ -85,7 +86,8 @@ double SimpleTime(const GroupNetwork& network, const Course& course, double wire
 double EarlyTime(const GroupNetwork& network, Protocol protocol, const Reach& reach, const Course& course, double wire) {
   const EarlyProtocol& early = network.early[static_cast<size_t>(protocol)];
   const size_t nodes = reach.outside <= 1 ? 0 : reach.outside <= 2 ? 1 : 2;
-  return early.start + course.inside * early.intra_latency + course.outside * early.nic_latency +
+  const bool eager = network.eager_bytes <= 0 || course.share <= network.eager_bytes;
+  return early.start + course.inside * early.intra_latency + course.outside * (eager ? early.nic_latency : network.nic_latency) +
          StretchIn(course, protocol) * std::max(wire * early.stretch, course.bytes * early.least_per_byte[nodes]);
 }
 
@@ -122,7 +124,7 @@ struct Fastest {
 Fastest FastestAllReduce(const GroupNetwork& network, const Group& group, double bytes) {
   const Reach reach = ReachOf(network, group);
   const double n = static_cast<double>(group.size), rate = RingRate(network, group, reach);
-  Fastest best{Algorithm::kRing, CourseTime(network, reach, RingCourse(reach, 2, 2 * bytes * (n - 1) / n), rate)};
+  Fastest best{Algorithm::kRing, CourseTime(network, reach, RingCourse(reach, n, 2, 2 * bytes * (n - 1) / n), rate)};
   if (reach.outside > 1 && TreeBytes(reach, bytes) < best.seconds * rate) {
     const double tree = CourseTime(network, reach, TreeCourse(network, reach, bytes), rate);
     if (tree < best.seconds) best = {Algorithm::kTree, tree};
@@ -149,7 +151,7 @@ double GatherTime(const GroupNetwork& network, const Group& group, double bytes)
   if (group.size <= 1) return 0;
   const Reach reach = ReachOf(network, group);
   const double n = static_cast<double>(group.size);
-  return CourseTime(network, reach, RingCourse(reach, 1, bytes * (n - 1) / n), RingRate(network, group, reach));
+  return CourseTime(network, reach, RingCourse(reach, n, 1, bytes * (n - 1) / n), RingRate(network, group, reach));
 }
 
 double AllReduceTime(const GroupNetwork& network, const Group& group, double bytes) {
@@ -175,7 +177,7 @@ std::optional<double> CollectiveTime(const GroupNetwork& network, const Group& g
     }
     return NvlsTime(network, group, reach, bytes);
   }
-  Course course = RingCourse(reach, sums ? 2 : 1, collective == Collective::kBroadcast ? bytes : (sums ? 2 : 1) * bytes * (n - 1) / n);
+  Course course = RingCourse(reach, n, sums ? 2 : 1, collective == Collective::kBroadcast ? bytes : (sums ? 2 : 1) * bytes * (n - 1) / n);
   if (algorithm == Algorithm::kTree && sums) course = TreeCourse(network, reach, bytes);
   else if (algorithm != Algorithm::kRing) return std::nullopt;
   const double wire = course.bytes / rate;
@@ -195,7 +197,7 @@ double CollectiveTime(const GroupNetwork& network, const Group& group, Collectiv
   }
   if (group.size <= 1) return 0;
   const Reach reach = ReachOf(network, group);
-  return CourseTime(network, reach, RingCourse(reach, 1, bytes), RingRate(network, group, reach));
+  return CourseTime(network, reach, RingCourse(reach, static_cast<double>(group.size), 1, bytes), RingRate(network, group, reach));
 }
 
 double HierarchicalAllReduceTime(const GroupNetwork& network, const Group& group, double bytes) {

@@ -70,6 +70,8 @@ struct GroupNetwork {
   double least_stretch = 1;                         ///< of those that it has
   double switch_rate = 0;                           ///< of a GPU while the node's switch sums (NVLS); 0: it does not
   double switch_start = 0;                          ///< s
+  /// Bytes that a rank of a ring passes on at once up to which LL takes its own latency between nodes, else Simple's; 0: always.
+  double eager_bytes = 0;
 };
 
 /// Ranks of a group among `gpus` consecutive ones.

@@ -198,6 +198,20 @@ TEST(CollectiveCost, TheSwitchSumsLargeMessages) {
   EXPECT_FALSE(CollectiveTime(Nccl(), {4, 8}, Collective::kAllReduce, Algorithm::kNvlsTree, Protocol::kSimple, bytes)) << "one rank per node";
 }
 
+// A message longer than is sent at once waits for its receiver, in LL too: 15 steps between 16 nodes.
+TEST(CollectiveCost, LongMessagesAreFetched) {
+  GroupNetwork network = Nccl();
+  const auto time = [&](double bytes) {
+    return CollectiveTime(network, {128, 1}, Collective::kAllGather, Algorithm::kRing, Protocol::kLl, bytes).value();
+  };
+  const double at_once = time(128 * 1000);
+  network.eager_bytes = 1000;
+  EXPECT_NEAR(time(128 * 1000), at_once, 1e-12);
+  const double longer = time(128 * 2000);
+  network.eager_bytes = 2000;
+  EXPECT_NEAR(longer - time(128 * 2000), 15 * (network.nic_latency - network.early[0].nic_latency), 1e-12);
+}
+
 // A runtime with one ring leaves a node by one NIC.
 TEST(CollectiveCost, ASingleRingLeavesByOneNic) {
   GroupNetwork network = Network(1);

@@ -45,6 +45,7 @@ CAUSES = """### Causes
   ones, as they are, and not over all replicas (26 % before, by 8 GPUs' NICs for what one GPU gathers). The run hides nearly all of it.
 - BLOOM: too fast by 12 %, unexplained; the 32B row of Megatron-LM's H100 table is too slow by 70 %, unexplained.
 - Polaris' all-gathers of at most a MiB over 256 and more nodes: 34 us a step in LL where the model has 17.
+- Vultr's all-gathers over two nodes of B200: three quarters of the line's rate, where its all-reduces reach all of it.
 """.splitlines() + [""]
 
 

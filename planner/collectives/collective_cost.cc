@@ -101,18 +101,39 @@ double CourseTime(const GroupNetwork& network, const Reach& reach, const Course&
   return std::min({simple, ll, EarlyTime(network, Protocol::kLl128, reach, course, wire)});
 }
 
-/// Every GPU sends its own data to the switch and its share of the sum to all: (1 + 1/p) S. Three kinds of warps (copy in, sum,
-/// copy out) pass on chunks: 128 KiB for each of 16 channels and p parts are on the way, or an eighth of the data if that is less.
-/// Source: NCCL 2.30, src/device/all_reduce.h and src/enqueue.cc (nvlsChunkSize), the eighth being its rule for smaller chunks.
+constexpr double kMostNvlsChannels = 32;  // NCCL 2.30, src/include/device.h: NCCL_MAX_NVLS_ARITY; else one for each GPU of a node
+
+/// Bytes on the way through a switch: three kinds of warps (copy in, sum, copy out) pass on chunks, one for each channel and GPU, smaller
+/// ones the less data there is. Source: NCCL 2.30, src/device/all_reduce.h and src/enqueue.cc (calcCollChunking), 128 KiB at the most.
+double NvlsFill(const GroupNetwork& network, const Reach& reach, double bytes) {
+  const bool across = reach.outside > 1;
+  const double parts = network.switch_channels[across ? 1 : 0] * reach.inside;
+  double chunk = 131072;
+  const auto shrink = [&](double chunks, double to) { chunk = bytes < chunks * parts * chunk ? std::min(chunk, to) : chunk; };
+  if (across) {
+    chunk = std::min(network.switch_tree_chunk, reach.outside >= 4 ? 65536.0 : chunk);
+    shrink(4, 65536);
+    shrink(1, 32768);
+  } else {
+    shrink(64, 65536);
+    shrink(8, 32768);
+    shrink(2, 16384);
+  }
+  return 3 * std::min(bytes, parts * chunk);
+}
+
+/// Every GPU sends its own data to the switch and its share of the sum to all: (1 + 1/p) S.
 double NvlsTime(const GroupNetwork& network, const Group& group, const Reach& reach, double bytes) {
   double rate = network.switch_rate / (1 + 1 / reach.inside);
   double steps = 0;
   if (reach.outside > 1) {
     rate = std::min(rate, OutRate(network, group, reach) / (reach.outside <= 2 ? 1 : 2));
+    const double channel = network.switch_tree_rate[reach.outside <= 2 ? 0 : 1];
+    const double n = static_cast<double>(group.size);
+    if (channel > 0) rate = std::min(rate, channel * std::min(reach.inside, kMostNvlsChannels) * n / (2 * (n - 1)));
     steps = 2 * std::ceil(std::log2(reach.outside));
   }
-  const double fill = 3 * std::min(bytes / 8, 16 * 131072.0 * reach.inside);
-  return network.switch_start + steps * network.nic_latency + (bytes + fill) / rate;
+  return network.switch_start + steps * network.nic_latency + (bytes + NvlsFill(network, reach, bytes)) / rate;
 }
 
 struct Fastest {

@@ -198,6 +198,30 @@ TEST(CollectiveCost, TheSwitchSumsLargeMessages) {
   EXPECT_FALSE(CollectiveTime(Nccl(), {4, 8}, Collective::kAllReduce, Algorithm::kNvlsTree, Protocol::kSimple, bytes)) << "one rank per node";
 }
 
+// Eight GPUs and 16 channels are 128 chunks of 16 KiB, 2 MiB, below 8 MiB, and of 128 KiB from 1 GiB on; three times each.
+TEST(CollectiveCost, SwitchesFillBySmallerChunks) {
+  const auto rest = [](double bytes) {
+    return CollectiveTime(Nccl(), {8, 1}, Collective::kAllReduce, Algorithm::kNvls, Protocol::kSimple, bytes).value() - 25e-6 - bytes * 1.125 / 306e9;
+  };
+  EXPECT_NEAR(rest(0x1p22), 3 * 0x1p21 * 1.125 / 306e9, 1e-12);
+  EXPECT_NEAR(rest(0x1p30), 3 * 0x1p24 * 1.125 / 306e9, 1e-12);
+  EXPECT_NEAR(rest(0x1p20), 3 * 0x1p20 * 1.125 / 306e9, 1e-12) << "no more than there is";
+}
+
+// Channels of 20 GB/s for each of eight GPUs, 160 GB/s on the bus: over 16 ranks 160 · 16 / 30 of the data.
+TEST(CollectiveCost, ChannelsLimitWhatSwitchesSumTogether) {
+  GroupNetwork network = Nccl();
+  const double bytes = 0x1p33;
+  const auto time = [&](const Group& group) {
+    return CollectiveTime(network, group, Collective::kAllReduce, Algorithm::kNvlsTree, Protocol::kSimple, bytes).value();
+  };
+  const double two = time({16, 1});
+  network.switch_tree_rate = {20e9, 10e9};
+  EXPECT_GT(time({16, 1}), two);
+  EXPECT_NEAR(time({16, 1}), 25e-6 + 2 * 14e-6 + (bytes + 3 * 0x1p24) / (160e9 * 16 / 30), 1e-9);
+  EXPECT_NEAR(time({32, 1}), 25e-6 + 4 * 14e-6 + (bytes + 3 * 0x1p23) / (80e9 * 32 / 62), 1e-9) << "chunks of 64 KiB from four nodes on";
+}
+
 // A message longer than is sent at once waits for its receiver, in LL too: 15 steps between 16 nodes.
 TEST(CollectiveCost, LongMessagesAreFetched) {
   GroupNetwork network = Nccl();

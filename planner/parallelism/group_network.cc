@@ -17,15 +17,18 @@ struct LinkKind {
   std::string_view name;
   double ll_step, ll128_step;           // of a step of Simple; ll128_step 0: NCCL has no LL128 here
   double ll_gigabytes;                  // per second, on one node
+  double tree_two = 0, tree_more = 0;   // GB/s of a channel of nvls-tree over two and over more nodes: perChMaxNVLSTreeBws
+  std::array<double, 2> channels = {16, 16};  // of nvls on one node and on several: NVLS_NCHANNELS of src/transport/nvls.cc
+  double tree_chunk = 131072;           // bytes at the most between several nodes: ncclNvlsTreeSm100Tuning, eight GPUs with a NIC each
 };
 constexpr double kLl = 0.6 / 4.0, kLl128 = 1.9 / 4.0;
 constexpr std::array kLinkKinds = {
     LinkKind{"v100", "nvlink2", kLl, kLl128, 39},
     LinkKind{"a100", "nvlink3", kLl, kLl128, 87.7},
     LinkKind{"h100-pcie", "pcie", 1.0 / 5.7, 0, 141},
-    LinkKind{"h", "nvlink4", kLl, kLl128, 141},
-    LinkKind{"b", "nvlink5", kLl, kLl128, 282},
-    LinkKind{"gb", "nvlink5", kLl, kLl128, 282},
+    LinkKind{"h", "nvlink4", kLl, kLl128, 141, 57.7, 45.5},
+    LinkKind{"b", "nvlink5", kLl, kLl128, 282, 96, 80, {24, 32}, 65536},
+    LinkKind{"gb", "nvlink5", kLl, kLl128, 282, 96, 80, {24, 32}, 65536},
     LinkKind{"mi300", "xgmi", kLl, kLl128, 141},
     LinkKind{"l40s", "pcie", 1.0 / 5.7, 0, 141},
     LinkKind{"p40", "pcie", 1.0 / 5.7, 0, 39},
@@ -140,6 +143,9 @@ GroupNetwork MakeGroupNetwork(const ClusterSpec& cluster, CollectiveLibrary libr
   AddNcclProtocols(network, kind, calibration.Get(link, "start"), step * calibration.Get(nic, "ll"));
   network.switch_rate = network.intra_rate * calibration.Get(link, "multicast");
   network.switch_start = kNvlsStart;
+  network.switch_tree_rate = {1e9 * kind.tree_two, 1e9 * kind.tree_more};
+  network.switch_channels = kind.channels;
+  network.switch_tree_chunk = kind.tree_chunk;
   return network;
 }
 

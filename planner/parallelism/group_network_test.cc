@@ -79,6 +79,13 @@ TEST(GroupNetwork, LongMessagesWaitOverSlingshot) {
   EXPECT_LT(slingshot.early[0].nic_latency, slingshot.nic_latency);
 }
 
+TEST(GroupNetwork, NvlsTreesAreLimitedByTheirChannels) {
+  const Calibration calibration;
+  EXPECT_DOUBLE_EQ(MakeGroupNetwork(Nodes("dgx-h100"), CollectiveLibrary::kNccl, calibration).switch_tree_rate[0], 57.7e9);
+  EXPECT_DOUBLE_EQ(MakeGroupNetwork(Nodes("dgx-b200"), CollectiveLibrary::kNccl, calibration).switch_tree_rate[1], 80e9);
+  EXPECT_EQ(MakeGroupNetwork(Nodes("dgx-a100"), CollectiveLibrary::kNccl, calibration).switch_tree_rate[0], 0);
+}
+
 TEST(GroupNetwork, OurOwnRuntimeHasOneRingAndNoProtocols) {
   const GroupNetwork own = MakeGroupNetwork(Nodes("dgx-h100"), CollectiveLibrary::kWeft, Calibration());
   EXPECT_TRUE(own.single_ring);

@@ -88,10 +88,10 @@ struct SoftwareStack {
   bool input_in_memory = false;       ///< a step neither loads nor logs anything that takes time
   double unit_gradients = 1;          ///< of units whose gradients are scattered, how many have whole ones at once
   bool zero2_units = false;           ///< ZeRO-2 scatters gradients unit by unit, as ZeRO-3 does
-  bool expandable_segments = false;   ///< of PyTorch's allocator: what it reserves hardly exceeds what it was asked for
+  bool fresh_gradients = false;       ///< made anew by each step's first backward pass, in the place of activations: see FreshGradients()
   bool keeps_packed = false;          ///< queries are kept within the product that made keys and values too, beside rotated copies of these
   StageCut stage_cut = StageCut::kEven;  ///< of layers into pipeline stages
-  bool fresh_gradients = false;       ///< made anew by each step's first backward pass, in the place of activations: see FreshGradients()
+  bool expandable_segments = false;   ///< of PyTorch's allocator: what it reserves hardly exceeds what it was asked for
   bool graphs = false;                ///< layers are replayed as CUDA graphs: the host starts no kernels
 };
 

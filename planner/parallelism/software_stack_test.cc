@@ -168,12 +168,20 @@ TEST(WeftTrain, KeepsScoresAndWholeLogits) {
             kTokens * (50257 * 12 + 8 * 768));
 }
 
-// DDP's buckets of 16-bit gradients, 2, exist between replicas only.
-TEST(StageMemory, OfNanotronsBuckets) {
+// nanotron's models/llama.py: queries are a view of the contiguous product of queries, keys and values, 3 · 2h; keys and values are
+// kept once more, rotated. Grouped queries come in a copy: nothing more.
+TEST(LayerBytes, OfNanotronKeepTheWholeProduct) {
   const Framework nanotron = FindFramework("nanotron").value();
-  EXPECT_EQ(State(nanotron, {.dp = 1}).transient, Bytes(0));
-  EXPECT_EQ(State(nanotron, {.dp = 4}).transient, Bytes(2'000'000'000));
-  EXPECT_EQ(State(nanotron, {.dp = 4}).gradients, Bytes(4'000'000'000));
+  SoftwareStack views = StackOf(nanotron);
+  views.keeps_packed = false;
+  JobSpec job = Job("llama3-8b");
+  const auto more = [&](const LayerKey& key) {
+    return (ComputeLayerBytes(job, StackOf(nanotron), key, false).none - ComputeLayerBytes(job, views, key, false).none).count();
+  };
+  EXPECT_EQ(more({}), 0);
+  job.model.kv_heads = job.model.heads;
+  EXPECT_DOUBLE_EQ(more({}), kTokens * 2 * 2 * 4096);
+  EXPECT_DOUBLE_EQ(more({.tp = 8, .sequence_parallel = true}), kTokens * 2 * 2 * 4096 / 8);
 }
 
 // hybrid_zero_optim.py and torch's AdamW: per parameter of a shard 2 of a flat 16-bit gradient, 4 of its fp32 copy, 8 of two
@@ -202,20 +210,12 @@ TEST(StageMemory, OfTorchtunesGradients) {
   EXPECT_EQ(held(1), Bytes(8'000'000'000)) << "gradients of 2 in the place of activations of 1.2";
 }
 
-// nanotron's models/llama.py: queries are a view of the contiguous product of queries, keys and values, 3 · 2h; keys and values are
-// kept once more, rotated. Grouped queries come in a copy: nothing more.
-TEST(LayerBytes, OfNanotronKeepTheWholeProduct) {
+// DDP's buckets of 16-bit gradients, 2, exist between replicas only.
+TEST(StageMemory, OfNanotronsBuckets) {
   const Framework nanotron = FindFramework("nanotron").value();
-  SoftwareStack views = StackOf(nanotron);
-  views.keeps_packed = false;
-  JobSpec job = Job("llama3-8b");
-  const auto more = [&](const LayerKey& key) {
-    return (ComputeLayerBytes(job, StackOf(nanotron), key, false).none - ComputeLayerBytes(job, views, key, false).none).count();
-  };
-  EXPECT_EQ(more({}), 0);
-  job.model.kv_heads = job.model.heads;
-  EXPECT_DOUBLE_EQ(more({}), kTokens * 2 * 2 * 4096);
-  EXPECT_DOUBLE_EQ(more({.tp = 8, .sequence_parallel = true}), kTokens * 2 * 2 * 4096 / 8);
+  EXPECT_EQ(State(nanotron, {.dp = 1}).transient, Bytes(0));
+  EXPECT_EQ(State(nanotron, {.dp = 4}).transient, Bytes(2'000'000'000));
+  EXPECT_EQ(State(nanotron, {.dp = 4}).gradients, Bytes(4'000'000'000));
 }
 
 // FSDP2 shards a unit again after its backward pass, unless a pipeline tells it that more micro-batches follow.

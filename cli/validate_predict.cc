@@ -89,10 +89,25 @@ double LayerStateBytes(const ValidationCase& row) {
          static_cast<double>(row.strategy.tp);
 }
 
-double FirstStageActivations(const CostModel& model, const planner::Strategy& strategy, CostModel::Scratch& scratch) {
+planner::MemoryUse FirstStage(const CostModel& model, const planner::Strategy& strategy, CostModel::Scratch& scratch) {
   std::vector<planner::MemoryUse> stages(static_cast<size_t>(strategy.pp));
   model.EvaluateMemory(strategy, stages, scratch);
-  return static_cast<double>(stages[0].activations.count());
+  return stages[0];
+}
+
+double FirstStageActivations(const CostModel& model, const planner::Strategy& strategy, CostModel::Scratch& scratch) {
+  return static_cast<double>(FirstStage(model, strategy, scratch).activations.count());
+}
+
+/// Bytes of what the row says was measured. `most`: of the stage that holds most.
+double MeasuredMemory(const CostModel& model, const ValidationCase& row, const planner::MemoryUse& most, CostModel::Scratch& scratch) {
+  const planner::MemoryUse use = row.of_first_stage ? FirstStage(model, row.strategy, scratch) : most;
+  switch (row.measure) {
+    case formats::MemoryMeasure::kAllocated: return static_cast<double>(use.allocated().count());
+    case formats::MemoryMeasure::kReserved: return static_cast<double>((use.total() - use.context).count());
+    case formats::MemoryMeasure::kDevice: break;
+  }
+  return static_cast<double>(use.total().count());
 }
 
 Result<double> PredictPart(const CostModel& model, const ValidationCase& row, const std::string& metric,
@@ -134,7 +149,7 @@ std::string_view KindName(const ValidationCase& row, const std::string& metric) 
 /// is.
 Result<bool> IsFeasible(const ValidationCase& row, const planner::Calibration& calibration) {
   WEFT_ASSIGN_OR_RETURN(const CostModel model,
-                        CostModel::Make(row.job, row.cluster, calibration, {.framework = row.framework, .stack = row.stack}));
+                        CostModel::Make(row.job, row.cluster, calibration, {.framework = row.framework, .stack = row.stack, .stage_layers = row.stage_layers}));
   CostModel::Scratch scratch;
   ValidationCase choice = row;
   ChooseChunks(model, choice, scratch);
@@ -150,7 +165,7 @@ Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_
                                  const planner::Calibration& calibration, bool asks_feasibility) {
   WEFT_ASSIGN_OR_RETURN(ValidationCase question, formats::MakeValidationCase(row));
   WEFT_ASSIGN_OR_RETURN(const CostModel model,
-                        CostModel::Make(question.job, question.cluster, calibration, {.framework = question.framework, .stack = question.stack, .risk = std::nullopt}));
+                        CostModel::Make(question.job, question.cluster, calibration, {.framework = question.framework, .stack = question.stack, .stage_layers = question.stage_layers, .risk = std::nullopt}));
   if (auto why = model.WhyIllegal(question.strategy)) return Fail(Code::kFailedPrecondition, *why);
   static thread_local CostModel::Scratch scratch;
   scratch.Clear();
@@ -174,8 +189,7 @@ Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_
     case MetricKind::kTime: out.predicted = out.estimate.iteration.count(); break;
     case MetricKind::kFits: out.predicted = out.feasible ? 1 : 0; break;
     case MetricKind::kMemory:
-      out.predicted = static_cast<double>(
-          (row.metric == "peak_memory_nvidia_smi" ? out.estimate.memory.total() : out.estimate.memory.allocated()).count());
+      out.predicted = MeasuredMemory(model, question, out.estimate.memory, scratch);
       break;
     case MetricKind::kPart: {
       WEFT_ASSIGN_OR_RETURN(out.predicted, PredictPart(model, question, row.metric, scratch));

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "planner/parallelism/memory_model.h"
+#include "planner/parallelism/partition.h"
 
 namespace weft::formats {
 namespace {
@@ -240,6 +241,17 @@ Result<Strategy> StrategyOf(const ValidationRow& row, ValidationCase& out) {
   return s;
 }
 
+/// The stages as the row's program cuts them; none where that is as the cost model does.
+std::vector<int64_t> StagesOf(const ValidationCase& row) {
+  const planner::ModelSpec& m = row.job.model;
+  const planner::StageCut cut = planner::StackOf(row.framework).stage_cut;
+  if (row.strategy.pp == 1 || cut == planner::StageCut::kEven) return {};
+  if (cut == planner::StageCut::kLastMore) return planner::StagesLastMore(m.layers, row.strategy.pp);
+  const auto hidden = static_cast<double>(m.hidden);
+  const double layer = hidden * static_cast<double>(4 * m.heads * m.head_dim + 3 * m.ffn_hidden);
+  return planner::StagesByProducts(m.layers, row.strategy.pp, layer, hidden * static_cast<double>(m.vocab));
+}
+
 Status FillMeasured(const ValidationRow& row, ValidationCase& out) {
   const double gpus = static_cast<double>(*row.gpus);
   const double tokens = static_cast<double>(out.job.global_batch) * static_cast<double>(out.job.sequence);
@@ -265,6 +277,9 @@ Status FillMeasured(const ValidationRow& row, ValidationCase& out) {
     out.kind = MetricKind::kMemory;
     const double unit = row.unit.starts_with("GiB") ? 0x1p30 : row.unit.starts_with("MB") ? 1e6 : 1e9;
     out.measured = row.value * unit;
+    if (Note(row.notes, "measured") == "reserved") out.measure = MemoryMeasure::kReserved;
+    if (metric == "peak_memory_nvidia_smi") out.measure = MemoryMeasure::kDevice;
+    out.of_first_stage = Note(row.notes, "rank") == "first stage";
   } else if (metric == "param_optimizer_memory" || metric == "activation_memory" ||
              metric == "activation_memory_vs_tp_baseline" || metric == "layer_forward_time" ||
              metric == "layer_backward_time") {
@@ -292,6 +307,7 @@ Result<ValidationCase> MakeValidationCase(const ValidationRow& row) {
   out.job.gpus = *row.gpus;
   out.job.precision = PrecisionOf(row);
   WEFT_ASSIGN_OR_RETURN(out.strategy, StrategyOf(row, out));
+  out.stage_layers = StagesOf(out);
   const int64_t accumulated = NoteNumber(row, "micro_num", 0);
   if (!row.global_batch && accumulated == 0) return Fail(Code::kFailedPrecondition, "global batch not stated");
   out.job.global_batch = row.global_batch.value_or(accumulated * out.strategy.micro_batch * out.strategy.dp);

@@ -18,6 +18,13 @@ namespace weft::formats {
 /// How the measured value compares with a prediction.
 enum class MetricKind { kTime, kMemory, kFits, kPart };
 
+/// What was measured of memory.
+enum class MemoryMeasure {
+  kAllocated,  ///< what the allocator was asked for: torch.cuda.max_memory_allocated()
+  kReserved,   ///< what it took from the driver: torch.cuda.max_memory_reserved()
+  kDevice,     ///< what nvidia-smi shows
+};
+
 struct ValidationCase {
   planner::JobSpec job;
   planner::ClusterSpec cluster;
@@ -30,6 +37,9 @@ struct ValidationCase {
   bool chunks_unknown = false;         ///< two layers per chunk, or one where two do not fit
   bool zero_unknown = false;           ///< 1, or 3 where nothing else fits
   MetricKind kind = MetricKind::kTime;
+  MemoryMeasure measure = MemoryMeasure::kAllocated;
+  bool of_first_stage = false;         ///< measured there, not where most is held
+  std::vector<int64_t> stage_layers;   ///< as CostOptions
   double measured = 0;                 ///< s of an iteration, bytes, 0 or 1, or the metric's own unit (kPart)
   std::vector<std::string> defaults;   ///< "vpp=6: …"
 };

@@ -142,7 +142,7 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
   m.fused_dispatch = stack.fused_dispatch;
   m.parameter_bucket = FractionalBytes(stack.parameter_bucket);
   m.interference = get("overlap", "interference");
-  m.fragmentation = get("memory", "fragmentation");
+  m.fragmentation = stack.expandable_segments ? 1 : get("memory", "fragmentation");
   m.activations = get("memory", "activations");
   // A device that reserves nothing is a host's processor: no driver, no communicators.
   const bool has_context = device.reserved.count() > 0;

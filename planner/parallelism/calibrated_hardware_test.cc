@@ -149,6 +149,19 @@ TEST(DataTime, Fsdp2UnderAPipelineSumsOnce) {
   EXPECT_NEAR(ComputeUnitTime(m, stack, s, state, 1e9).scatter.count(), 15.0 / 16 * 4e9 / 80e9, 1e-9);
 }
 
+// A head of four layers: 20 over 4 stages, 5 each; the sixth layer is the first past 5, the eleventh past 10, the sixteenth past 15.
+// Of three stages' 20/3 the seventh and the fourteenth.
+TEST(StagesByProducts, EndWithTheLayerPastTheirShare) {
+  EXPECT_EQ(StagesByProducts(16, 4, 1, 4), (std::vector<int64_t>{6, 5, 5, 0}));
+  EXPECT_EQ(StagesByProducts(16, 3, 1, 4), (std::vector<int64_t>{7, 7, 2}));
+  EXPECT_EQ(StagesByProducts(16, 1, 1, 4), std::vector<int64_t>{16});
+}
+
+TEST(StagesLastMore, GiveTheRemainderToTheLast) {
+  EXPECT_EQ(StagesLastMore(32, 5), (std::vector<int64_t>{6, 6, 6, 7, 7}));
+  EXPECT_EQ(StagesLastMore(32, 4), (std::vector<int64_t>{8, 8, 8, 8}));
+}
+
 TEST(StageLayers, SpareEmbeddingAndHead) {
   const auto all = [](int64_t layers, int64_t pp) {
     std::vector<int64_t> stages;

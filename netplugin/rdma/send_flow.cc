@@ -276,6 +276,7 @@ void SendFlow::PartDone(SendRequest& request, PostedPart& part) {
   answered_ns_[part.lane % kMaxParts] = now;
   if (++request.parts_done < request.part_count) return;
   request.done = true;
+  given_up_ = 0;
   recorder_.Completed(request.size, request.posted_ns, now);
   if (--outstanding_ == 0) Bump(recorder_.slot().wire_busy_ns, now - busy_since_);
 }

@@ -30,6 +30,10 @@ class SendFlow final : public Flow {
  private:
   static constexpr uint64_t kSuspectNs = 10'000'000'000;  // how long a lane that failed alone carries nothing
   static constexpr uint64_t kWorthTellingNs = 200'000'000;  // that a lane gives no answer: as soon as TCP would send again
+  // What a lane holds is written again over others, each time later until something completes: once the policy has taken the lane's
+  // weight for its silence, and where it has not, when a device that tries again should have said something.
+  static constexpr uint64_t kLeftNs = 1'000'000'000, kStuckNs = 10'000'000'000;
+  static constexpr uint32_t kMostPatience = 5;  // doublings
   static constexpr uint64_t kAdaptiveRoutingBytes = 8192; // above, a write of its own ends the part
 
   struct PostedPart : Part {
@@ -86,6 +90,7 @@ class SendFlow final : public Flow {
   void ApplyPorts();
   void Reweigh(uint64_t now);
   void WatchAnswers(uint64_t now);
+  bool GivesUp(uint32_t lane, uint64_t silent_ns, uint64_t now) const;
   bool Wanted(uint16_t port) const;
   bool PolicyLeased(uint64_t now) const { return entry_.Leased(services_.policies, now); }
   uint8_t WantedClass(uint64_t now) const;
@@ -110,6 +115,7 @@ class SendFlow final : public Flow {
   std::array<PartMeter, kMaxParts> meters_;
   std::array<uint32_t, kMaxParts> lane_parts_{};   // begun on a lane
   uint32_t unanswered_ = 0;   // bit i: lane i failed for want of an answer
+  uint32_t given_up_ = 0;     // times since a message was last done
   uint64_t silent_ns_ = UINT64_MAX;  // background thread
   uint64_t pacing_bps_ = 0;
   uint64_t paced_until_ = 0;

@@ -75,6 +75,7 @@ void SendFlow::OnStopped() {
 void SendFlow::OnConnected(const ControlMessage& report) {
   ApplyReport(report);
   MeasureAnew();
+  answered_ns_.fill(0);
   pairs_->memory().credits.fill({});  // their keys may be those of another port; the receiver writes all of them again
   if (error_ != nccl::kSuccess || !Say(Message(ControlType::kReady))) return;
   state_ = State::kRunning;

@@ -1,5 +1,6 @@
 // What the job's policy makes of a sending RDMA flow: weights at once, ports and traffic class by beginning anew.
 #include <algorithm>
+#include <bit>
 
 #include "netplugin/log.h"
 #include "netplugin/rdma/send_flow.h"
@@ -105,20 +106,31 @@ uint8_t SendFlow::WantedClass(uint64_t now) const {
 
 /// What the NIC sends again it says to nobody, until it gives the pair up: parts in flight without an answer are all that shows.
 void SendFlow::WatchAnswers(uint64_t now) {
-  std::array<bool, kMaxParts> in_flight{};
+  std::array<bool, kMaxParts> holds{};
   for (const SendRequest& request : requests_) {
     if (!request.taken || request.done || state_ != State::kRunning) continue;
     for (uint32_t part = 0; part < request.part_count; ++part) {
-      if (request.parts[part].posted > 0 && !request.parts[part].done) in_flight[request.parts[part].lane % kMaxParts] = true;
+      if (request.parts[part].posted > 0 && !request.parts[part].done) holds[request.parts[part].lane % kMaxParts] = true;
     }
   }
   for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
     uint64_t& since = answered_ns_[lane];
-    if (!in_flight[lane] || since == 0) since = now;
+    if (!holds[lane] || since == 0) since = now;
     const uint64_t silent_ns = now - std::min(now, since);
     const uint64_t silent_ms = silent_ns < kWorthTellingNs ? 0 : std::min<uint64_t>(silent_ns / 1'000'000, UINT32_MAX);
     recorder_.slot().silent_ms[lane].store(static_cast<uint32_t>(silent_ms), std::memory_order_relaxed);
+    if (holds[lane] && GivesUp(lane, silent_ns, now)) unanswered_ |= 1u << lane;
   }
+  if (state_ != State::kRunning || unanswered_ == 0 || peer_gone_) return;
+  Log(nccl::kLogInfo, "send to rank %d over %s: no answer to what %d of %u queue pairs hold; it is written again", recorder_.slot().peer_rank,
+      pairs_->port()->name().c_str(), std::popcount(unanswered_), pairs_->lanes());
+  given_up_ = std::min(given_up_ + 1, kMostPatience);
+  restart_wanted_ = true;
+}
+
+bool SendFlow::GivesUp(uint32_t lane, uint64_t silent_ns, uint64_t now) const {
+  const bool left = shares_[lane].weight == 0 && suspect_until_[lane] <= now;
+  return silent_ns >= (left ? kLeftNs : kStuckNs) << given_up_;
 }
 
 }  // namespace weft::net::rdma

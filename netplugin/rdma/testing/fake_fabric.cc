@@ -86,6 +86,11 @@ void FakeFabric::ForgetNextPair() {
   forget_ = true;
 }
 
+void FakeFabric::SilencePath(uint16_t udp_port) {
+  const std::lock_guard lock(mutex_);
+  silent_port_ = udp_port;
+}
+
 void FakeFabric::Hold(bool hold) {
   const std::lock_guard lock(mutex_);
   hold_ = hold;
@@ -127,6 +132,7 @@ void FakeFabric::Pump() {
     std::advance(it, static_cast<std::ptrdiff_t>(random_() % pairs_.size()));
     Pair& pair = *it->second;
     if (pair.state != IBV_QPS_RTS || pair.sends.empty() || pair.forgotten) continue;
+    if (silent_port_ != 0 && pair.udp_port == silent_port_) continue;
     pair.forgotten = std::exchange(forget_, false);
     if (!pair.forgotten) Deliver(pair);
   }

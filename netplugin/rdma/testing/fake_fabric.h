@@ -31,6 +31,8 @@ class FakeFabric {
   void FailWrites(uint32_t one_in);
   /// All writes that leave through `udp_port` fail: a path that is broken. 0: none.
   void BreakPath(uint16_t udp_port);
+  /// What leaves through `udp_port` is not carried out and does not fail: a path that takes it and says nothing. 0: none.
+  void SilencePath(uint16_t udp_port);
   /// Nothing gets from one device to the other any more, though both are up. `seen`: who connects is told.
   void Cut(int a, int b, bool seen = false);
   /// Undoes all cuts.
@@ -88,7 +90,7 @@ class FakeFabric {
   uint32_t last_number_ = 16;
   uint32_t last_key_ = 0x100;
   uint32_t fail_one_in_ = 0;
-  uint16_t broken_port_ = 0;
+  uint16_t broken_port_ = 0, silent_port_ = 0;
   std::set<std::pair<int, int>> cut_, unroutable_;
   bool forget_ = false;
   bool hold_ = false, hold_flushes_ = false;

@@ -59,29 +59,6 @@ void ChooseRecompute(const CostModel& model, ValidationCase& row, CostModel::Scr
   FewestLayers(model, row, scratch);
 }
 
-/// What the row does not say; of the size of micro-batches the fastest that fits.
-void ChooseUnstated(const CostModel& model, ValidationCase& row, CostModel::Scratch& scratch) {
-  const ValidationCase stated = row;
-  ChooseChunks(model, row, scratch);
-  ChooseRecompute(model, row, scratch);
-  if (!row.micro_batch_unknown) return;
-  Seconds least = model.EvaluateSimulated(row.strategy, scratch).iteration;
-  const int64_t most = stated.job.global_batch / stated.strategy.dp;
-  for (int64_t size = 2; size <= most; size *= 2) {
-    ValidationCase choice = stated;
-    choice.strategy.micro_batch = size;
-    if (!model.IsLegal(choice.strategy)) continue;
-    ChooseChunks(model, choice, scratch);
-    ChooseRecompute(model, choice, scratch);
-    if (!model.Fits(choice.strategy, scratch)) return;
-    const Seconds iteration = model.EvaluateSimulated(choice.strategy, scratch).iteration;
-    if (iteration >= least) continue;
-    least = iteration;
-    std::ranges::replace(choice.defaults, std::string("micro_batch=1"), fmt::format("micro_batch={}: the fastest that fits", size));
-    row = choice;
-  }
-}
-
 /// Bytes of a stage's layers alone: what the figures of arXiv 2205.05198 show.
 double LayerStateBytes(const ValidationCase& row) {
   const double layers = static_cast<double>(row.job.model.layers) / static_cast<double>(row.strategy.pp);
@@ -89,25 +66,10 @@ double LayerStateBytes(const ValidationCase& row) {
          static_cast<double>(row.strategy.tp);
 }
 
-planner::MemoryUse FirstStage(const CostModel& model, const planner::Strategy& strategy, CostModel::Scratch& scratch) {
+double FirstStageActivations(const CostModel& model, const planner::Strategy& strategy, CostModel::Scratch& scratch) {
   std::vector<planner::MemoryUse> stages(static_cast<size_t>(strategy.pp));
   model.EvaluateMemory(strategy, stages, scratch);
-  return stages[0];
-}
-
-double FirstStageActivations(const CostModel& model, const planner::Strategy& strategy, CostModel::Scratch& scratch) {
-  return static_cast<double>(FirstStage(model, strategy, scratch).activations.count());
-}
-
-/// Bytes of what the row says was measured. `most`: of the stage that holds most.
-double MeasuredMemory(const CostModel& model, const ValidationCase& row, const planner::MemoryUse& most, CostModel::Scratch& scratch) {
-  const planner::MemoryUse use = row.of_first_stage ? FirstStage(model, row.strategy, scratch) : most;
-  switch (row.measure) {
-    case formats::MemoryMeasure::kAllocated: return static_cast<double>(use.allocated().count());
-    case formats::MemoryMeasure::kReserved: return static_cast<double>((use.total() - use.context).count());
-    case formats::MemoryMeasure::kDevice: break;
-  }
-  return static_cast<double>(use.total().count());
+  return static_cast<double>(stages[0].activations.count());
 }
 
 Result<double> PredictPart(const CostModel& model, const ValidationCase& row, const std::string& metric,
@@ -149,7 +111,7 @@ std::string_view KindName(const ValidationCase& row, const std::string& metric) 
 /// is.
 Result<bool> IsFeasible(const ValidationCase& row, const planner::Calibration& calibration) {
   WEFT_ASSIGN_OR_RETURN(const CostModel model,
-                        CostModel::Make(row.job, row.cluster, calibration, {.framework = row.framework, .stack = row.stack, .stage_layers = row.stage_layers}));
+                        CostModel::Make(row.job, row.cluster, calibration, {.framework = row.framework}));
   CostModel::Scratch scratch;
   ValidationCase choice = row;
   ChooseChunks(model, choice, scratch);
@@ -165,12 +127,13 @@ Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_
                                  const planner::Calibration& calibration, bool asks_feasibility) {
   WEFT_ASSIGN_OR_RETURN(ValidationCase question, formats::MakeValidationCase(row));
   WEFT_ASSIGN_OR_RETURN(const CostModel model,
-                        CostModel::Make(question.job, question.cluster, calibration, {.framework = question.framework, .stack = question.stack, .stage_layers = question.stage_layers, .risk = std::nullopt}));
+                        CostModel::Make(question.job, question.cluster, calibration, {.framework = question.framework, .risk = std::nullopt}));
   if (auto why = model.WhyIllegal(question.strategy)) return Fail(Code::kFailedPrecondition, *why);
   static thread_local CostModel::Scratch scratch;
   scratch.Clear();
   const ValidationCase stated = question;
-  ChooseUnstated(model, question, scratch);
+  ChooseChunks(model, question, scratch);
+  ChooseRecompute(model, question, scratch);
   RowPrediction out{.file = std::string(file), .source = row.source, .model = row.model, .metric = row.metric,
                     .line = row.line, .measured = question.measured};
   out.kind = KindName(question, row.metric);
@@ -189,7 +152,8 @@ Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_
     case MetricKind::kTime: out.predicted = out.estimate.iteration.count(); break;
     case MetricKind::kFits: out.predicted = out.feasible ? 1 : 0; break;
     case MetricKind::kMemory:
-      out.predicted = MeasuredMemory(model, question, out.estimate.memory, scratch);
+      out.predicted = static_cast<double>(
+          (row.metric == "peak_memory_nvidia_smi" ? out.estimate.memory.total() : out.estimate.memory.allocated()).count());
       break;
     case MetricKind::kPart: {
       WEFT_ASSIGN_OR_RETURN(out.predicted, PredictPart(model, question, row.metric, scratch));

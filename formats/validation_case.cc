@@ -9,7 +9,6 @@
 #include <cmath>
 
 #include "planner/parallelism/memory_model.h"
-#include "planner/parallelism/partition.h"
 
 namespace weft::formats {
 namespace {
@@ -74,26 +73,6 @@ std::string_view StackNameOf(const ValidationRow& row) {
   if (has(source, "metaseq") || has(source, "llama-cookbook") || has(source, "ColossalAI")) return "accelerate";
   if (has(source, "NVIDIA/Megatron-LM README")) return "megatron-h100";
   return "megatron-core";
-}
-
-/// That of the source's software, with what the notes say of this run.
-planner::SoftwareStack StackOfRow(const ValidationRow& row, planner::Framework framework) {
-  planner::SoftwareStack stack = planner::StackOf(framework);
-  const std::string_view dispatcher = Note(row.notes, "dispatcher"), graphs = Note(row.notes, "cuda_graphs");
-  if (!dispatcher.empty()) stack.fused_dispatch = dispatcher == "deepep" || dispatcher == "hybridep";
-  if (!dispatcher.empty() && row.source.find("Megatron-Bridge") != std::string::npos) {
-    stack.overlaps_experts = Note(row.notes, "a2a_overlap") == "1";
-    stack.graphs = planner::CudaGraphs::kNone;
-  }
-  if (!graphs.empty()) stack.graphs = graphs == "all" ? planner::CudaGraphs::kAll : planner::CudaGraphs::kParts;
-  if (Note(row.notes, "token_drop") == "1") stack.static_experts = true;
-  const std::string_view precision = Note(row.notes, "precision");
-  stack.block_scales = precision.find("mx") != std::string_view::npos;
-  if (row.notes.find("fp8 parameters") != std::string::npos) stack.narrow_gathers = true;
-  if (Note(row.notes, "experts") == "one kernel") stack.grouped_kernel = true;
-  if (Note(row.notes, "attention") == "fp8") stack.narrow_attention = true;
-  if (Note(row.notes, "tp_overlap") == "0") stack.overlaps_tensor = false;
-  return stack;
 }
 
 Precision PrecisionOf(const ValidationRow& row) {
@@ -190,17 +169,14 @@ void FillSharding(const ValidationRow& row, ValidationCase& out) {
   const int64_t group = NoteNumber(row, "zero1", 0);
   if (group > 0 && (s.dp * s.cp) % group == 0 && group < s.dp * s.cp) s.shard_group = group;
   if (s.zero_stage == 3 && s.pp > 1) s.keep_after_forward = true;
-  const planner::SoftwareStack& stack = out.stack;
+  const planner::SoftwareStack stack = planner::StackOf(out.framework);
   s.bucket_bytes = planner::DefaultBucket(
       out.framework, s, planner::StateBytesOf(stack.state, out.job.precision, stack.gradients_16bit).gradient_sent.count());
 }
 
 void FillRecompute(const ValidationRow& row, ValidationCase& out) {
   Strategy& s = out.strategy;
-  if (row.recompute == "full") {
-    s.recompute = Recompute::kFull;
-    s.recompute_layers = NoteNumber(row, "recompute_layers", s.recompute_layers);
-  }
+  if (row.recompute == "full") s.recompute = Recompute::kFull;
   if (row.recompute == "selective") {
     s.recompute = Recompute::kSelective;
     // Every n-th block, n not stated: half, or as many as needed.
@@ -226,7 +202,6 @@ Result<Strategy> StrategyOf(const ValidationRow& row, ValidationCase& out) {
   s.ep = row.experts ? row.ep.value_or(1) : 1;
   s.etp = row.experts ? NoteNumber(row, "ETP", 1) : 1;
   s.micro_batch = row.micro_batch.value_or(1);
-  out.micro_batch_unknown = !row.micro_batch;
   if (!row.micro_batch) out.defaults.push_back("micro_batch=1");
   s.vpp = row.vpp.value_or(DefaultChunks(s, out.job.model.layers));
   out.chunks_unknown = !row.vpp && s.pp > 1;
@@ -234,22 +209,11 @@ Result<Strategy> StrategyOf(const ValidationRow& row, ValidationCase& out) {
   if (s.pp == 1) s.vpp = 1;
   while (s.vpp > 1 && s.pp * s.vpp > out.job.model.layers + 2) --s.vpp;
   s.schedule = ScheduleOf(row, s);
-  const planner::SoftwareStack& stack = out.stack;
+  const planner::SoftwareStack stack = planner::StackOf(out.framework);
   s.sequence_parallel = s.tp > 1 && row.seq_parallel.value_or(stack.sequence_parallel);
   if (!row.seq_parallel && s.tp > 1) out.defaults.push_back(fmt::format("sequence_parallel={}", s.sequence_parallel));
   if (s.cp > 1 && row.seq.value_or(0) % s.cp != 0) return Fail(Code::kFailedPrecondition, "cp does not divide seq");
   return s;
-}
-
-/// The stages as the row's program cuts them; none where that is as the cost model does.
-std::vector<int64_t> StagesOf(const ValidationCase& row) {
-  const planner::ModelSpec& m = row.job.model;
-  const planner::StageCut cut = planner::StackOf(row.framework).stage_cut;
-  if (row.strategy.pp == 1 || cut == planner::StageCut::kEven) return {};
-  if (cut == planner::StageCut::kLastMore) return planner::StagesLastMore(m.layers, row.strategy.pp);
-  const auto hidden = static_cast<double>(m.hidden);
-  const double layer = hidden * static_cast<double>(4 * m.heads * m.head_dim + 3 * m.ffn_hidden);
-  return planner::StagesByProducts(m.layers, row.strategy.pp, layer, hidden * static_cast<double>(m.vocab));
 }
 
 Status FillMeasured(const ValidationRow& row, ValidationCase& out) {
@@ -277,9 +241,6 @@ Status FillMeasured(const ValidationRow& row, ValidationCase& out) {
     out.kind = MetricKind::kMemory;
     const double unit = row.unit.starts_with("GiB") ? 0x1p30 : row.unit.starts_with("MB") ? 1e6 : 1e9;
     out.measured = row.value * unit;
-    if (Note(row.notes, "measured") == "reserved") out.measure = MemoryMeasure::kReserved;
-    if (metric == "peak_memory_nvidia_smi") out.measure = MemoryMeasure::kDevice;
-    out.of_first_stage = Note(row.notes, "rank") == "first stage";
   } else if (metric == "param_optimizer_memory" || metric == "activation_memory" ||
              metric == "activation_memory_vs_tp_baseline" || metric == "layer_forward_time" ||
              metric == "layer_backward_time") {
@@ -301,13 +262,11 @@ Result<ValidationCase> MakeValidationCase(const ValidationRow& row) {
   WEFT_ASSIGN_OR_RETURN(out.cluster, ClusterOf(row));
   if (!row.seq) return Fail(Code::kFailedPrecondition, "sequence length not stated");
   out.framework = planner::FindFramework(StackNameOf(row) == "megatron-core" ? "megatron" : StackNameOf(row)).value();
-  out.stack = StackOfRow(row, out.framework);
   out.job.name = row.model;
   out.job.sequence = *row.seq;
   out.job.gpus = *row.gpus;
   out.job.precision = PrecisionOf(row);
   WEFT_ASSIGN_OR_RETURN(out.strategy, StrategyOf(row, out));
-  out.stage_layers = StagesOf(out);
   const int64_t accumulated = NoteNumber(row, "micro_num", 0);
   if (!row.global_batch && accumulated == 0) return Fail(Code::kFailedPrecondition, "global batch not stated");
   out.job.global_batch = row.global_batch.value_or(accumulated * out.strategy.micro_batch * out.strategy.dp);

@@ -9,7 +9,6 @@
 #include "formats/validation_csv.h"
 #include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/framework.h"
-#include "planner/parallelism/software_stack.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/workload/job_spec.h"
 
@@ -18,28 +17,16 @@ namespace weft::formats {
 /// How the measured value compares with a prediction.
 enum class MetricKind { kTime, kMemory, kFits, kPart };
 
-/// What was measured of memory.
-enum class MemoryMeasure {
-  kAllocated,  ///< what the allocator was asked for: torch.cuda.max_memory_allocated()
-  kReserved,   ///< what it took from the driver: torch.cuda.max_memory_reserved()
-  kDevice,     ///< what nvidia-smi shows
-};
-
 struct ValidationCase {
   planner::JobSpec job;
   planner::ClusterSpec cluster;
   planner::Strategy strategy;
-  planner::Framework framework = planner::Framework::kAny;  ///< the program that the row's source ran
-  planner::SoftwareStack stack;        ///< its stack, with what the row's notes say of it
+  planner::Framework framework = planner::Framework::kAny;  ///< the stack that the row's source ran
   bool recompute_unknown = false;      ///< the least that fits is meant
-  bool micro_batch_unknown = false;    ///< the fastest is meant, of those that fit
   bool offloaded = false;              ///< activations that do not fit go to the host
   bool chunks_unknown = false;         ///< two layers per chunk, or one where two do not fit
   bool zero_unknown = false;           ///< 1, or 3 where nothing else fits
   MetricKind kind = MetricKind::kTime;
-  MemoryMeasure measure = MemoryMeasure::kAllocated;
-  bool of_first_stage = false;         ///< measured there, not where most is held
-  std::vector<int64_t> stage_layers;   ///< as CostOptions
   double measured = 0;                 ///< s of an iteration, bytes, 0 or 1, or the metric's own unit (kPart)
   std::vector<std::string> defaults;   ///< "vpp=6: …"
 };

@@ -153,39 +153,6 @@ TEST(ValidationCase, ReadsWhatTheNotesSay) {
   EXPECT_EQ(planner::FrameworkName(encoder.framework), "mlperf-graphs");
 }
 
-// What a release ships for a model is no fact of all its runs: the notes say it, row by row.
-TEST(ValidationCase, PricesTheStackThatTheNotesDescribe) {
-  const auto with = [](const std::string& notes) {
-    return MakeValidationCase(Row("NVIDIA-NeMo/Megatron-Bridge (26.06 NeMo Container),Qwen3-30B-A3B,30.5,48,2048,768,32,4,151936,4096,128,8,GB300,"
-                                  "8,72,1,1,8,8,1,1,,8,512,none,,iteration_time,1,s,precision=mxfp8" + notes)).value().stack;
-  };
-  const planner::SoftwareStack whole = with("; dispatcher=hybridep; a2a_overlap=1; cuda_graphs=all; attention=fp8; experts=one kernel");
-  EXPECT_TRUE(whole.fused_dispatch && whole.overlaps_experts && whole.narrow_attention && whole.grouped_kernel);
-  EXPECT_EQ(whole.graphs, planner::CudaGraphs::kAll);
-  const planner::SoftwareStack parts = with("; dispatcher=alltoall; cuda_graphs=attn+moe_router; token_drop=1; tp_overlap=0");
-  EXPECT_FALSE(parts.fused_dispatch || parts.overlaps_experts || parts.narrow_attention || parts.grouped_kernel || parts.overlaps_tensor);
-  EXPECT_TRUE(parts.static_experts);
-  EXPECT_EQ(parts.graphs, planner::CudaGraphs::kParts);
-  EXPECT_EQ(with("; dispatcher=hybridep").graphs, planner::CudaGraphs::kNone) << "its release has graphs elsewhere";
-}
-
-// 28 layers of 4 · 3072² + 3 · 8192 · 3072 and a head of 131072 · 3072, 3.56 layers: 31.56 over 4 stages, 7.89 each.
-TEST(ValidationCase, SaysWhatOfMemoryWasMeasuredAndWhere) {
-  const auto with = [](const char* source, const char* metric, const char* notes) {
-    return MakeValidationCase(Row(std::string(source) + ",Llama,3.57,28,3072,8192,32,32,131072,4096,,,H100-80GB,8,8,2,4,1,1,1,1,1,1,256,none,," +
-                                  metric + ",1,GiB/GPU," + notes)).value();
-  };
-  const ValidationCase plain = with("x", "peak_memory", "");
-  EXPECT_EQ(plain.measure, MemoryMeasure::kAllocated);
-  EXPECT_FALSE(plain.of_first_stage);
-  EXPECT_TRUE(plain.stage_layers.empty());
-  const ValidationCase nanotron = with("nanotron", "peak_memory", "measured=reserved; rank=first stage");
-  EXPECT_EQ(nanotron.measure, MemoryMeasure::kReserved);
-  EXPECT_TRUE(nanotron.of_first_stage);
-  EXPECT_EQ(nanotron.stage_layers, (std::vector<int64_t>{8, 8, 8, 4}));
-  EXPECT_EQ(with("x", "peak_memory_nvidia_smi", "").measure, MemoryMeasure::kDevice);
-}
-
 TEST(CalibrationYaml, RefusesWhatPhysicsForbids) {
   const auto text = [](std::string_view entry) { return "version: 1\nconstants:\n  - " + std::string(entry) + "\n"; };
   const auto read = [&](std::string_view entry) { return ParseCalibrationYaml(text(entry), "c.yaml"); };

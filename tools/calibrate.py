@@ -9,8 +9,7 @@ tests/validation/new/. A row belongs to a source: whoever measured it, whatever 
 --fit moves the constants marked `fitted` to lessen the weighted logarithms of predicted over measured, by Gauss-Newton steps
 under a loss that grows no more than linearly (SciPy), and writes what is compiled in:
   planner/parallelism/calibration.yaml, planner/parallelism/calibration_defaults.inc
-A source counts as at most 12 rows of a kind, and as fewer the farther its own repetitions of one setting lie apart: what cannot
-be repeated cannot be fitted. Every constant is drawn a little to the middle of its range, so that what the rows
+A source counts as at most 12 rows of a kind. Every constant is drawn a little to the middle of its range, so that what the rows
 leave open stays off its bounds.
 --leave-one-out fits once without each source in turn, prints errors by source (left out beside fitted), the constants with
 the intervals that these fits give (jackknife over sources) and how much of each the rows say, and writes FILE (JSON): every
@@ -96,18 +95,6 @@ def notes():
     return found
 
 
-def settings():
-    """(file, line) -> all that a table says of a run but what came out."""
-    found = {}
-    for table in tables():
-        with open(table, newline="") as file:
-            for line, row in enumerate(csv.DictReader(file), 2):
-                said = re.sub(r"\b(mfu|hfu|\w*tflops\w*|samples_per_s)=[^;]*", "", row.get("notes") or "")
-                found[table.name, line] = (table.name, said) + tuple(
-                    v for k, v in row.items() if k not in ("measured_value", "value", "time_us", "busbw", "algbw", "notes"))
-    return found
-
-
 def kind_of(row):
     """What is fitted and reported together; "" of what no error is taken of."""
     if row["class"] in ("time", "memory"):
@@ -165,7 +152,6 @@ class Fit:
         self.model = model
         _, rows = model.predict([model.start()])
         self.rows = rows
-        self.settings = settings()
         self.kinds = [kind_of(r) for r in rows]
         self.sources = [source_of(r["file"], r["source"]) for r in rows]
         self.used = numpy.array([bool(k) and r["measured"] > 0 and math.isfinite(r["predicted"]) and r["predicted"] > 0
@@ -173,19 +159,8 @@ class Fit:
         self.measured = numpy.array([r["measured"] for r in rows], dtype=float)
         groups = list(zip(self.sources, self.kinds))
         size = {g: sum(u and h == g for h, u in zip(groups, self.used)) for g in set(groups)}
-        noise = {g: self.noise([i for i, h in enumerate(groups) if h == g and self.used[i]]) for g in size}
-        self.weight = numpy.array([math.sqrt(min(size[g], MOST_ROWS) / size[g]) * SCALE / math.hypot(SCALE, noise[g]) if u else 0
-                                   for g, u in zip(groups, self.used)])
+        self.weight = numpy.array([math.sqrt(min(size[g], MOST_ROWS) / size[g]) if u else 0 for g, u in zip(groups, self.used)])
         self.prior = numpy.eye(len(model.fitted)) / PRIOR * SCALE
-
-    def noise(self, rows):
-        """Standard deviation of a measured value's logarithm, from what was measured several times; 0 if nothing was."""
-        same = {}
-        for i in rows:
-            same.setdefault(self.settings[self.rows[i]["file"], self.rows[i]["line"]], []).append(math.log(self.measured[i]))
-        several = [numpy.array(v) for v in same.values() if len(v) > 1]
-        freedom = sum(len(v) - 1 for v in several)
-        return math.sqrt(sum(numpy.sum((v - v.mean()) ** 2) for v in several) / freedom) if freedom else 0
 
     def logs(self, predicted):
         ratio = numpy.where(self.used, predicted, 1) / numpy.where(self.used, self.measured, 1)

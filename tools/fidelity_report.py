@@ -34,9 +34,8 @@ CAUSES = """### Causes
 
 - Nanotron: the source's own repetitions of one setting lie apart by a factor of 4.7 (8.86B on 16 GPUs, tp=8, dp=2: 19.0 and 88.9 s), and
   neighbouring settings by up to 50. Its launch script loads no network plugin for EFA: some of the runs are no faster than sockets. A
-  model of a healthy system is not to reproduce them. Of its memory, runs with tensor parallelism fall in two groups: products keep their
-  inputs sharded, as its default has it and as is priced, or gathered, which the source does not say (tp_recompute_allgather).
-- InternEvo's memory: the table does not say the sequence length.
+  model of a healthy system is not to reproduce them. Its memory figures do not say whether they are allocated or reserved.
+- InternEvo's memory: the table says neither the sequence length nor what was measured.
 - Megatron-DeepSpeed's long sequences: the table does not say of which model and batch it is; those of the shipped script are taken.
 - DeepSeek-V3 in its own paper (arXiv 2412.19437): its pipeline (DualPipe) and its overlap of experts are not in this stack's table of facts.
 - dgxc's DeepSeek-V3 on GB200: four times as slow per sequence as later releases in fp8; recomputation is not stated.
@@ -44,8 +43,8 @@ CAUSES = """### Causes
 - MoE-ModelZoo's one run of ZeRO-3 (Qwen3-235B, 256 GPUs) is 55 % too slow since experts are gathered over the ranks that have the same
   ones, as they are, and not over all replicas (26 % before, by 8 GPUs' NICs for what one GPU gathers). The run hides nearly all of it.
 - BLOOM: too fast by 12 %, unexplained; the 32B row of Megatron-LM's H100 table is too slow by 70 %, unexplained.
-- Polaris' all-gathers of at most a MiB over 256 and more nodes: 34 us a step in LL where the model has 17.
-- Vultr's all-gathers over two nodes of B200: three quarters of the line's rate, where its all-reduces reach all of it.
+- issue 290 of nccl-tests reports a third of the line's rate; one GPU with four NICs (issue 232) reaches more of its slot than is priced.
+- Polaris' all-gathers over 256 and more nodes: 80 us and more a step where the model has 40; the 540-node runs slow down further.
 """.splitlines() + [""]
 
 

@@ -50,28 +50,21 @@ double RingRate(const GroupNetwork& network, const Group& group, const Reach& re
 struct Course {
   double inside = 0, outside = 0;
   double bytes = 0;
-  double share = 0;  // of them that a rank of a ring passes on at once; 0: less than matters
   std::array<double, kProtocols> stretch = {1, 1, 1};  // by Protocol: time on the wire over what the rate alone would take
 };
 
-/// A ring of `n` ranks that passes through every rank `times`, node after node.
-Course RingCourse(const Reach& reach, double n, double times, double bytes) {
-  return {times * reach.outside * (reach.inside - 1), times * (reach.outside - 1), bytes, bytes / (times * n)};
+/// A ring that passes through every rank `times`, node after node.
+Course RingCourse(const Reach& reach, double times, double bytes) {
+  return {times * reach.outside * (reach.inside - 1), times * (reach.outside - 1), bytes};
 }
 
-/// Source: NCCL's tuning.cc: a tree's bus is 0.92 of the ring's; its own limits for two and more nodes of Ampere to Blackwell are 0.5
-/// to 0.98 of it.
-constexpr double kTreeShare = 0.92;
-
-/// Two ranks on two nodes, of which a tree is an exchange of halves: no levels that chunks have to fill.
-bool IsPair(const Reach& reach) { return reach.outside <= 2 && reach.inside <= 1; }
-
-double TreeBytes(const Reach& reach, double bytes) { return (IsPair(reach) ? 1 : 2) * bytes / kTreeShare; }
-
-/// A tree sends every byte up and down once, at a rate somewhat below the ring's.
+/// A tree sends every byte up and down once (of two nodes with one rank, one half goes each way), at a rate somewhat below the
+/// ring's. Source: NCCL's tuning.cc: 0.85 of the ring's bus for a plain tree; its own limits for two and more nodes of Ampere to
+/// Blackwell are 0.5 to 0.98 of it.
 Course TreeCourse(const GroupNetwork& network, const Reach& reach, double bytes) {
-  Course course{2 * (reach.inside - 1), 2 * std::ceil(std::log2(reach.outside)), TreeBytes(reach, bytes)};
-  if (IsPair(reach) || !network.has_early) return course;
+  const double crossings = reach.outside <= 2 && reach.inside <= 1 ? 1 : 2;
+  Course course{2 * (reach.inside - 1), 2 * std::ceil(std::log2(reach.outside)), crossings * bytes / 0.85};
+  if (!network.has_early) return course;
   for (size_t i = 0; i < kProtocols; ++i) course.stretch[i] = 1 / TreeRateShare(static_cast<Protocol>(i), bytes);
   return course;
 }
@@ -86,8 +79,7 @@ double SimpleTime(const GroupNetwork& network, const Course& course, double wire
 double EarlyTime(const GroupNetwork& network, Protocol protocol, const Reach& reach, const Course& course, double wire) {
   const EarlyProtocol& early = network.early[static_cast<size_t>(protocol)];
   const size_t nodes = reach.outside <= 1 ? 0 : reach.outside <= 2 ? 1 : 2;
-  const bool eager = network.eager_bytes <= 0 || course.share <= network.eager_bytes;
-  return early.start + course.inside * early.intra_latency + course.outside * (eager ? early.nic_latency : network.nic_latency) +
+  return early.start + course.inside * early.intra_latency + course.outside * early.nic_latency +
          StretchIn(course, protocol) * std::max(wire * early.stretch, course.bytes * early.least_per_byte[nodes]);
 }
 
@@ -101,39 +93,18 @@ double CourseTime(const GroupNetwork& network, const Reach& reach, const Course&
   return std::min({simple, ll, EarlyTime(network, Protocol::kLl128, reach, course, wire)});
 }
 
-constexpr double kMostNvlsChannels = 32;  // NCCL 2.30, src/include/device.h: NCCL_MAX_NVLS_ARITY; else one for each GPU of a node
-
-/// Bytes on the way through a switch: three kinds of warps (copy in, sum, copy out) pass on chunks, one for each channel and GPU, smaller
-/// ones the less data there is. Source: NCCL 2.30, src/device/all_reduce.h and src/enqueue.cc (calcCollChunking), 128 KiB at the most.
-double NvlsFill(const GroupNetwork& network, const Reach& reach, double bytes) {
-  const bool across = reach.outside > 1;
-  const double parts = network.switch_channels[across ? 1 : 0] * reach.inside;
-  double chunk = 131072;
-  const auto shrink = [&](double chunks, double to) { chunk = bytes < chunks * parts * chunk ? std::min(chunk, to) : chunk; };
-  if (across) {
-    chunk = std::min(network.switch_tree_chunk, reach.outside >= 4 ? 65536.0 : chunk);
-    shrink(4, 65536);
-    shrink(1, 32768);
-  } else {
-    shrink(64, 65536);
-    shrink(8, 32768);
-    shrink(2, 16384);
-  }
-  return 3 * std::min(bytes, parts * chunk);
-}
-
-/// Every GPU sends its own data to the switch and its share of the sum to all: (1 + 1/p) S.
+/// Every GPU sends its own data to the switch and its share of the sum to all: (1 + 1/p) S. Three kinds of warps (copy in, sum,
+/// copy out) pass on chunks: 128 KiB for each of 16 channels and p parts are on the way, or an eighth of the data if that is less.
+/// Source: NCCL 2.30, src/device/all_reduce.h and src/enqueue.cc (nvlsChunkSize), the eighth being its rule for smaller chunks.
 double NvlsTime(const GroupNetwork& network, const Group& group, const Reach& reach, double bytes) {
   double rate = network.switch_rate / (1 + 1 / reach.inside);
   double steps = 0;
   if (reach.outside > 1) {
     rate = std::min(rate, OutRate(network, group, reach) / (reach.outside <= 2 ? 1 : 2));
-    const double channel = network.switch_tree_rate[reach.outside <= 2 ? 0 : 1];
-    const double n = static_cast<double>(group.size);
-    if (channel > 0) rate = std::min(rate, channel * std::min(reach.inside, kMostNvlsChannels) * n / (2 * (n - 1)));
     steps = 2 * std::ceil(std::log2(reach.outside));
   }
-  return network.switch_start + steps * network.nic_latency + (bytes + NvlsFill(network, reach, bytes)) / rate;
+  const double fill = 3 * std::min(bytes / 8, 16 * 131072.0 * reach.inside);
+  return network.switch_start + steps * network.nic_latency + (bytes + fill) / rate;
 }
 
 struct Fastest {
@@ -145,8 +116,8 @@ struct Fastest {
 Fastest FastestAllReduce(const GroupNetwork& network, const Group& group, double bytes) {
   const Reach reach = ReachOf(network, group);
   const double n = static_cast<double>(group.size), rate = RingRate(network, group, reach);
-  Fastest best{Algorithm::kRing, CourseTime(network, reach, RingCourse(reach, n, 2, 2 * bytes * (n - 1) / n), rate)};
-  if (reach.outside > 1 && TreeBytes(reach, bytes) < best.seconds * rate) {
+  Fastest best{Algorithm::kRing, CourseTime(network, reach, RingCourse(reach, 2, 2 * bytes * (n - 1) / n), rate)};
+  if (reach.outside > 1 && 2 * bytes / 0.85 < best.seconds * rate) {
     const double tree = CourseTime(network, reach, TreeCourse(network, reach, bytes), rate);
     if (tree < best.seconds) best = {Algorithm::kTree, tree};
   }
@@ -172,7 +143,7 @@ double GatherTime(const GroupNetwork& network, const Group& group, double bytes)
   if (group.size <= 1) return 0;
   const Reach reach = ReachOf(network, group);
   const double n = static_cast<double>(group.size);
-  return CourseTime(network, reach, RingCourse(reach, n, 1, bytes * (n - 1) / n), RingRate(network, group, reach));
+  return CourseTime(network, reach, RingCourse(reach, 1, bytes * (n - 1) / n), RingRate(network, group, reach));
 }
 
 double AllReduceTime(const GroupNetwork& network, const Group& group, double bytes) {
@@ -198,7 +169,7 @@ std::optional<double> CollectiveTime(const GroupNetwork& network, const Group& g
     }
     return NvlsTime(network, group, reach, bytes);
   }
-  Course course = RingCourse(reach, n, sums ? 2 : 1, collective == Collective::kBroadcast ? bytes : (sums ? 2 : 1) * bytes * (n - 1) / n);
+  Course course = RingCourse(reach, sums ? 2 : 1, collective == Collective::kBroadcast ? bytes : (sums ? 2 : 1) * bytes * (n - 1) / n);
   if (algorithm == Algorithm::kTree && sums) course = TreeCourse(network, reach, bytes);
   else if (algorithm != Algorithm::kRing) return std::nullopt;
   const double wire = course.bytes / rate;
@@ -218,7 +189,7 @@ double CollectiveTime(const GroupNetwork& network, const Group& group, Collectiv
   }
   if (group.size <= 1) return 0;
   const Reach reach = ReachOf(network, group);
-  return CourseTime(network, reach, RingCourse(reach, static_cast<double>(group.size), 1, bytes), RingRate(network, group, reach));
+  return CourseTime(network, reach, RingCourse(reach, 1, bytes), RingRate(network, group, reach));
 }
 
 double HierarchicalAllReduceTime(const GroupNetwork& network, const Group& group, double bytes) {

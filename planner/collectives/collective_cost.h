@@ -7,9 +7,9 @@
 // With n ranks on M nodes of p, S bytes, a the latency of a step of the protocol, B what an edge of the ring gets:
 //
 //   ring         k (M (p-1) a_inside + (M-1) a_nic) + k (n-1)/n S/B     k = 2 for all-reduce, 1 for its halves
-//   tree         2 ((p-1) a_inside + log2 M a_nic) + 2 S / 0.92 c(S) B  double binary between nodes, chains inside; c: tree_rate.h
+//   tree         2 ((p-1) a_inside + log2 M a_nic) + 2 S / 0.85 c(S) B  double binary between nodes, chains inside; c: tree_rate.h
 //   nvls         start + (1 + 1/p) (S + fill) / C                       C: what a GPU's NVLink gives of sums in the switch
-//   nvls-tree    the same + 2 log2 M a_nic, at no more than the node's NICs carry, S once on two nodes, else twice, and than its channels
+//   nvls-tree    the same + 2 log2 M a_nic, at no more than the node's NICs carry: S once on two nodes, else twice
 //
 // each behind the protocol's own start, and for LL and LL128 with less of B. What is fastest is what NCCL runs.
 //
@@ -70,12 +70,6 @@ struct GroupNetwork {
   double least_stretch = 1;                         ///< of those that it has
   double switch_rate = 0;                           ///< of a GPU while the node's switch sums (NVLS); 0: it does not
   double switch_start = 0;                          ///< s
-  std::array<double, 2> switch_channels = {16, 16}; ///< of such sums, on one node and on several
-  double switch_tree_chunk = 131072;                ///< bytes that a channel passes on between switches at the most
-  /// Bus bandwidth of a GPU's channel while the sums of two and of more nodes' switches are joined; 0: as much as the links give.
-  std::array<double, 2> switch_tree_rate = {};
-  /// Bytes that a rank of a ring passes on at once up to which LL takes its own latency between nodes, else Simple's; 0: always.
-  double eager_bytes = 0;
 };
 
 /// Ranks of a group among `gpus` consecutive ones.

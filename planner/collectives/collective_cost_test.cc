@@ -79,16 +79,6 @@ TEST(CollectiveCost, ATreeReachesLessOfItsRateInTheMiddle) {
   EXPECT_NEAR(time(), plain / 0.7, 1e-12);
 }
 
-// Two nodes of one GPU: each half goes one way, at 0.92 of the NIC's rate, and no level has to be filled. NVIDIA/nccl-tests issue 232.
-TEST(CollectiveCost, ATreeOfTwoRanksIsAnExchangeOfHalves) {
-  GroupNetwork network{.gpus_per_node = 1, .nic_rate = 50e9, .nic_latency = 10e-6, .has_early = true};
-  const auto time = [&](const Group& group) {
-    return CollectiveTime(network, group, Collective::kAllReduce, Algorithm::kTree, Protocol::kSimple, 16 << 20).value();
-  };
-  EXPECT_NEAR(time({2, 1}), 2 * 10e-6 + (16 << 20) / 0.92 / 50e9, 1e-12);
-  EXPECT_NEAR(time({4, 1}), 4 * 10e-6 + 2 * (16 << 20) / 0.92 / 50e9 / 0.7, 1e-12);
-}
-
 // All-to-all over all 128 ranks: 96 of 128 parts leave the leaf.
 TEST(CollectiveCost, AllToAllPaysTheTierThatItsPartsCross) {
   EXPECT_DOUBLE_EQ(AllToAllTime(Network(1), {128, 1}, 128e6), 120e6 / 50e9) << "all but the node's own eight";
@@ -196,44 +186,6 @@ TEST(CollectiveCost, TheSwitchSumsLargeMessages) {
   EXPECT_EQ(AllReduceAlgorithm(Nccl(), {16, 1}, bytes), Algorithm::kNvlsTree);
   EXPECT_NEAR(AllReduceTime(Nccl(), {16, 1}, bytes), seconds + 2 * 14e-6, 1e-9);
   EXPECT_FALSE(CollectiveTime(Nccl(), {4, 8}, Collective::kAllReduce, Algorithm::kNvlsTree, Protocol::kSimple, bytes)) << "one rank per node";
-}
-
-// Eight GPUs and 16 channels are 128 chunks of 16 KiB, 2 MiB, below 8 MiB, and of 128 KiB from 1 GiB on; three times each.
-TEST(CollectiveCost, SwitchesFillBySmallerChunks) {
-  const auto rest = [](double bytes) {
-    return CollectiveTime(Nccl(), {8, 1}, Collective::kAllReduce, Algorithm::kNvls, Protocol::kSimple, bytes).value() - 25e-6 - bytes * 1.125 / 306e9;
-  };
-  EXPECT_NEAR(rest(0x1p22), 3 * 0x1p21 * 1.125 / 306e9, 1e-12);
-  EXPECT_NEAR(rest(0x1p30), 3 * 0x1p24 * 1.125 / 306e9, 1e-12);
-  EXPECT_NEAR(rest(0x1p20), 3 * 0x1p20 * 1.125 / 306e9, 1e-12) << "no more than there is";
-}
-
-// Channels of 20 GB/s for each of eight GPUs, 160 GB/s on the bus: over 16 ranks 160 · 16 / 30 of the data.
-TEST(CollectiveCost, ChannelsLimitWhatSwitchesSumTogether) {
-  GroupNetwork network = Nccl();
-  const double bytes = 0x1p33;
-  const auto time = [&](const Group& group) {
-    return CollectiveTime(network, group, Collective::kAllReduce, Algorithm::kNvlsTree, Protocol::kSimple, bytes).value();
-  };
-  const double two = time({16, 1});
-  network.switch_tree_rate = {20e9, 10e9};
-  EXPECT_GT(time({16, 1}), two);
-  EXPECT_NEAR(time({16, 1}), 25e-6 + 2 * 14e-6 + (bytes + 3 * 0x1p24) / (160e9 * 16 / 30), 1e-9);
-  EXPECT_NEAR(time({32, 1}), 25e-6 + 4 * 14e-6 + (bytes + 3 * 0x1p23) / (80e9 * 32 / 62), 1e-9) << "chunks of 64 KiB from four nodes on";
-}
-
-// A message longer than is sent at once waits for its receiver, in LL too: 15 steps between 16 nodes.
-TEST(CollectiveCost, LongMessagesAreFetched) {
-  GroupNetwork network = Nccl();
-  const auto time = [&](double bytes) {
-    return CollectiveTime(network, {128, 1}, Collective::kAllGather, Algorithm::kRing, Protocol::kLl, bytes).value();
-  };
-  const double at_once = time(128 * 1000);
-  network.eager_bytes = 1000;
-  EXPECT_NEAR(time(128 * 1000), at_once, 1e-12);
-  const double longer = time(128 * 2000);
-  network.eager_bytes = 2000;
-  EXPECT_NEAR(longer - time(128 * 2000), 15 * (network.nic_latency - network.early[0].nic_latency), 1e-12);
 }
 
 // A runtime with one ring leaves a node by one NIC.

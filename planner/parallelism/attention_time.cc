@@ -32,22 +32,13 @@ Sizes SizesOf(const JobSpec& job, const LayerKey& key) {
 struct FusedWork {
   Flops flops;
   FractionalBytes traffic;
-  double narrow = 1, narrow_backward = 1;  ///< of the rate that long sequences of heads 128 wide reach
+  double narrow = 1;  ///< of the rate that long sequences of wide heads reach
 
   FusedWork(const CalibratedHardware& m, const FusedShape& s)
       : flops(s.batch * s.heads * s.tokens * s.keys * (s.query_width + s.value_width) * 2 * s.share),
         traffic(m.element * s.batch * s.tokens * (s.heads * (s.query_width + s.value_width) + s.key_values)),
-        // Rows that attend to few keys start and end often, twice as much in the backward pass. The ramp was measured with a causal
-        // mask, which leaves half of the keys.
-        narrow(Reached(m, s, m.flash_ramp / 2)),
-        narrow_backward(Reached(m, s, m.flash_ramp)) {}
-  /// Of flash_rate, for heads as wide as these and rows of as many keys. `ramp`: keys at which half of it is reached.
-  static double Reached(const CalibratedHardware& m, const FusedShape& s, double ramp) {
-    // Products take what products take; an exponential has as many of their FLOPs beside it as heads are wide.
-    const double beside = std::max(0.0, m.gemm16_rate.value() / m.flash_rate.value() - 1), width = (s.query_width + s.value_width) / 2;
-    const double attended = s.keys * s.share;
-    return (1 + beside) / (1 + beside * 128 / width) * attended / (attended + ramp);
-  }
+        // Heads narrower than 128 fill the matrix units less; short rows of keys start and end often.
+        narrow((s.query_width < 96 ? 0.75 : 1) * s.keys / (s.keys + m.flash_ramp)) {}
   Seconds Forward(const CalibratedHardware& m) const { return std::max(flops / (m.flash_rate * narrow), traffic / m.memory_rate); }
 };
 
@@ -57,7 +48,7 @@ Core Fused(const CalibratedHardware& m, const Sizes& s, const JobSpec& job, doub
                            .value_width = s.value_width,
                            .key_values = static_cast<double>(job.model.kv_heads) / t * (s.query_width + s.value_width),
                            .share = MeanAttendedShare(job.model, s.keys)});
-  const Seconds backward = std::max(2.5 * work.flops / (m.flash_rate * work.narrow_backward * 0.85), 3 * work.traffic / m.memory_rate);
+  const Seconds backward = std::max(2.5 * work.flops / (m.flash_rate * work.narrow * 0.85), 3 * work.traffic / m.memory_rate);
   // Backward computes the scores again.
   return {work.Forward(m) + m.launch, backward + 2 * m.launch, work.flops, 2.5 * work.flops};
 }

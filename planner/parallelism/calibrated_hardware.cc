@@ -62,12 +62,6 @@ double FlashShare(const std::string& gpu, AttentionKernel kernel, const Calibrat
   return kernel == AttentionKernel::kFlash2 ? flash2 : flash2 * calibration.Get("gpu", "triton_flash");
 }
 
-/// Of attention whose products run at `rate`: what is beside them, exponentials above all, takes what it takes in 16 bits.
-FlopsPerSecond NarrowFlash(const CalibratedHardware& m, FlopsPerSecond rate) {
-  const double beside = std::max(0.0, 1 / m.flash_rate.value() - 1 / m.gemm16_rate.value());
-  return FlopsPerSecond(1 / (1 / rate.value() + beside));
-}
-
 }  // namespace
 
 std::string_view DeviceFamily(std::string_view device) {
@@ -98,7 +92,7 @@ Seconds GemmTime(const CalibratedHardware& hardware, FlopsPerSecond rate, const 
 void CalibratedHardware::TakeLonger(double factor) {
   for (FlopsPerSecond* rate : {&gemm_rate, &gemm16_rate, &flash_rate}) *rate = FlopsPerSecond(rate->value() / factor);
   memory_rate = memory_rate / factor;
-  for (Seconds* time : {&launch, &host_per_kernel, &expert_per_kernel, &moe_host, &step_host}) *time *= factor;
+  for (Seconds* time : {&launch, &host_per_kernel, &moe_host, &step_host}) *time *= factor;
 }
 
 Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Precision precision, const SoftwareStack& stack,
@@ -120,7 +114,6 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
   m.gemm_rate = device.Peak(precision) * get(gpu, gemm);
   m.gemm16_rate = (precision == Precision::kFp32 ? device.Peak(precision) : peak16) * get(gpu, "gemm16");
   m.flash_rate = peak16 * FlashShare(gpu, stack.attention, calibration);
-  if (stack.narrow_attention && narrow) m.flash_rate = NarrowFlash(m, device.Peak(Precision::kFp8) * get(gpu, "gemm8"));
   m.flash_ramp = get(gpu, "flash_ramp");
   m.processors = processors == nullptr ? 100 : processors->count;
   m.ramp_depth = get(gpu, "ramp_depth") * (precision == Precision::kFp4 ? 4 : narrow ? 2 : 1);
@@ -130,11 +123,8 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
   m.element = FractionalBytes(StorageBytes(precision));
   m.narrow = narrow;
   m.network = MakeGroupNetwork(cluster, stack.name == "weft-train" ? CollectiveLibrary::kWeft : CollectiveLibrary::kNccl, calibration);
-  m.host_per_kernel = Seconds(stack.graphs == CudaGraphs::kNone ? get("host", "kernel") : 0);
-  m.expert_per_kernel = Seconds(stack.graphs == CudaGraphs::kAll ? 0 : get("host", "expert_kernel"));
-  m.moe_host = Seconds(stack.graphs != CudaGraphs::kNone || stack.static_experts ? 0 : get("host", "moe"));
-  m.kernels_per_product = stack.grouped_kernel ? 0 : !narrow ? 1 : stack.block_scales ? 5 : 3;
-  m.static_experts = stack.static_experts;
+  m.host_per_kernel = Seconds(stack.graphs ? 0 : get("host", "kernel"));
+  m.moe_host = Seconds(stack.graphs ? 0 : get("host", "moe"));
   m.kernels = stack.kernels;
   m.tensor_hidden = stack.overlaps_tensor ? get("overlap", "tensor") : 0;
   m.expert_hidden = stack.overlaps_experts ? get("overlap", "experts") : 0;
@@ -142,7 +132,7 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
   m.fused_dispatch = stack.fused_dispatch;
   m.parameter_bucket = FractionalBytes(stack.parameter_bucket);
   m.interference = get("overlap", "interference");
-  m.fragmentation = stack.expandable_segments ? 1 : get("memory", "fragmentation");
+  m.fragmentation = get("memory", "fragmentation");
   m.activations = get("memory", "activations");
   // A device that reserves nothing is a host's processor: no driver, no communicators.
   const bool has_context = device.reserved.count() > 0;
@@ -160,7 +150,7 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
   }
   const double others[] = {m.ramp_depth, m.wave, m.launch.count(), m.flash_ramp, m.fragmentation, m.activations, m.context_bytes.count(),
                            m.network.intra_latency, m.network.nic_latency, m.network.switch_rate, m.host_per_kernel.count(),
-                           m.expert_per_kernel.count(), m.tensor_hidden, m.expert_hidden, m.interference, m.step_host.count(), straggling};
+                           m.moe_host.count(), m.tensor_hidden, m.expert_hidden, m.interference, m.step_host.count(), straggling};
   for (const double value : others) {
     if (!(value >= 0)) {
       return Fail(Code::kInvalidArgument,

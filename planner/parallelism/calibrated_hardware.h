@@ -33,10 +33,7 @@ struct CalibratedHardware {
 
   // The stack.
   Seconds host_per_kernel{0};  ///< that the host needs per kernel: the floor of a layer's time
-  Seconds expert_per_kernel{0};  ///< that it needs per kernel of the experts, which are the last that graphs take up
-  double kernels_per_product = 1;  ///< of one expert: the product, and what casts and lays out its operands; 0: all experts' are one kernel
-  Seconds moe_host{0};           ///< of each pass of an MoE layer, while the host waits for its sizes and starts the next kernels
-  bool static_experts = false;   ///< the host need not ask the device how many tokens each expert has
+  Seconds moe_host{0};         ///< that the host adds per MoE layer and pass: sizes known only on the device
   ElementwiseKernels kernels;
   double tensor_hidden = 0;      ///< share of tp communication behind GEMMs
   double expert_hidden = 0;      ///< share of ep communication behind other work

@@ -7,7 +7,6 @@
 #include "planner/parallelism/halo_exchange_time.h"
 #include "planner/parallelism/moe_time.h"
 #include "planner/parallelism/partition.h"
-#include "planner/workload/model_presets.h"
 
 namespace weft::planner::inline parallelism {
 namespace {
@@ -149,19 +148,6 @@ TEST(DataTime, Fsdp2UnderAPipelineSumsOnce) {
   EXPECT_NEAR(ComputeUnitTime(m, stack, s, state, 1e9).scatter.count(), 15.0 / 16 * 4e9 / 80e9, 1e-9);
 }
 
-// A head of four layers: 20 over 4 stages, 5 each; the sixth layer is the first past 5, the eleventh past 10, the sixteenth past 15.
-// Of three stages' 20/3 the seventh and the fourteenth.
-TEST(StagesByProducts, EndWithTheLayerPastTheirShare) {
-  EXPECT_EQ(StagesByProducts(16, 4, 1, 4), (std::vector<int64_t>{6, 5, 5, 0}));
-  EXPECT_EQ(StagesByProducts(16, 3, 1, 4), (std::vector<int64_t>{7, 7, 2}));
-  EXPECT_EQ(StagesByProducts(16, 1, 1, 4), std::vector<int64_t>{16});
-}
-
-TEST(StagesLastMore, GiveTheRemainderToTheLast) {
-  EXPECT_EQ(StagesLastMore(32, 5), (std::vector<int64_t>{6, 6, 6, 7, 7}));
-  EXPECT_EQ(StagesLastMore(32, 4), (std::vector<int64_t>{8, 8, 8, 8}));
-}
-
 TEST(StageLayers, SpareEmbeddingAndHead) {
   const auto all = [](int64_t layers, int64_t pp) {
     std::vector<int64_t> stages;
@@ -234,65 +220,10 @@ TEST(MakeCalibratedHardware, HasTheProgramsKernels) {
   EXPECT_LT(of("dgx-h100", "torchtitan").flash_rate, of("dgx-h100", "megatron-core").flash_rate);
   EXPECT_EQ(of("dgx-a100", "torchtitan").flash_rate, of("dgx-a100", "megatron-core").flash_rate);
   EXPECT_LT(of("dgx-a100", "llm-foundry").flash_rate, of("dgx-a100", "megatron-core").flash_rate);
-  EXPECT_GT(of("dgx-h100", "megatron-core").expert_per_kernel, Seconds(0));
-  EXPECT_EQ(of("dgx-h100", "nemo-graphs").expert_per_kernel, Seconds(0));
+  EXPECT_GT(of("dgx-h100", "megatron-core").moe_host, Seconds(0));
+  EXPECT_EQ(of("dgx-h100", "nemo-graphs").moe_host, Seconds(0));
   EXPECT_EQ(of("dgx-h100", "megatron-core").tensor_hidden, 0);
   EXPECT_GT(of("dgx-h100", "nemo-2026").tensor_hidden, 0);
-}
-
-// Graphs of parts leave the experts to the host. In fp8 attention's
-// products take less, what is beside them the same.
-TEST(MakeCalibratedHardware, HasWhatARunSays) {
-  const Calibration calibration;
-  SoftwareStack stack = FindSoftwareStack("nemo-2026").value();
-  const auto hardware = [&] {
-    return MakeCalibratedHardware(FindClusterPreset("dgx-h100", 1).value(), Precision::kFp8, stack, calibration).value();
-  };
-  const CalibratedHardware plain = hardware();
-  EXPECT_GT(plain.expert_per_kernel, Seconds(0));
-  EXPECT_EQ(plain.kernels_per_product, 3) << "the product, a cast, a transpose";
-  stack.graphs = CudaGraphs::kParts;
-  stack.narrow_attention = stack.block_scales = true;
-  const CalibratedHardware parts = hardware();
-  EXPECT_EQ(parts.host_per_kernel, Seconds(0));
-  EXPECT_EQ(parts.expert_per_kernel, plain.expert_per_kernel);
-  EXPECT_EQ(parts.kernels_per_product, 5);
-  EXPECT_NEAR(1 / plain.flash_rate.value() - 1 / parts.flash_rate.value(), 1 / plain.gemm16_rate.value() - 1 / plain.gemm_rate.value(), 1e-20);
-  stack.graphs = CudaGraphs::kAll;
-  stack.grouped_kernel = true;
-  EXPECT_EQ(hardware().expert_per_kernel, Seconds(0));
-  EXPECT_EQ(hardware().kernels_per_product, 0);
-}
-
-// Eight experts on one rank, two products each: 16, or 48 where each has a cast and a transpose besides, around which are 24.
-TEST(KernelsOfExperts, GrowWithTheExpertsOfARank) {
-  const JobSpec job{.model = FindModelPreset("mixtral-8x7b").value(), .global_batch = 8, .sequence = 64};
-  CalibratedHardware m = Simple();
-  EXPECT_EQ(KernelsOfExperts(job, m, {}).forward, 24 + 16);
-  EXPECT_EQ(KernelsOfExperts(job, m, {.ep = 8}).backward_weight, 2);
-  m.kernels_per_product = 3;
-  EXPECT_EQ(KernelsOfExperts(job, m, {}).backward_weight, 48);
-  m.kernels_per_product = 0;
-  EXPECT_EQ(KernelsOfExperts(job, m, {}).forward, 24 + 2) << "one kernel for all experts";
-}
-
-// The host starts experts' kernels after it has waited for their sizes. With fixed sizes only all that it starts counts, and what the
-// device does meanwhile is free.
-TEST(ComputeLayerTime, IsNoFasterThanTheHostOfItsExperts) {
-  const JobSpec job{.model = FindModelPreset("mixtral-8x7b").value(), .global_batch = 8, .sequence = 64};
-  const SoftwareStack stack = FindSoftwareStack("megatron-moe").value();
-  CalibratedHardware m = Simple();
-  m.flash_rate = m.gemm16_rate;
-  const auto forward = [&] { return ComputeLayerTime(job, m, stack, {}, true).forward.compute; };
-  const Seconds device = forward();
-  m.moe_host = Seconds(3);
-  EXPECT_NEAR((forward() - device).count(), 3, 1e-9);
-  m.expert_per_kernel = Seconds(1);
-  EXPECT_GT(forward(), Seconds(24 + 16));
-  EXPECT_LT(forward(), Seconds(24 + 16) + device) << "the wait ends while the host is busy";
-  m.moe_host = Seconds(0);
-  m.static_experts = true;
-  EXPECT_EQ(forward(), Seconds(24 + 16));
 }
 
 // The slowest of twice as many GPUs takes a little longer; the network does not.

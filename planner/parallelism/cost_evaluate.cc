@@ -48,15 +48,7 @@ CostModel::Impl::Once CostModel::Impl::OnceOf(const Strategy& s, const LayerEntr
   const bool waits = s.local_steps > 1 || (stack.replicas_wait && s.zero_stage == 0) || (GradientsStayWhole(stack, s) && s.pp > 1 && s.vpp == 1);
   Once once{.gradients = data.gradients, .tail = data.tail, .hides = stack.overlaps_gradients && !waits, .slowed = cost.once,
             .optimizer = cost.optimizer + data.optimizer};
-  once.parameters = data.parameters;
-  if (stack.overlaps_parameters && s.schedule == ScheduleKind::kInterleaved && s.vpp > 1) {
-    // A chunk's parameters are needed when the micro-batches of as many stages have been through each chunk before it.
-    const double v = static_cast<double>(s.vpp), p = static_cast<double>(s.pp);
-    const Seconds before_last = cost.passes.F() * (p * (v - 1) / v);
-    once.parameters = std::max(ExposedBehind(hardware, data.parameters / v, cost.passes.F() / v), data.parameters - before_last);
-  } else if (stack.overlaps_parameters) {
-    once.parameters = ExposedBehind(hardware, data.parameters, cost.passes.F());
-  }
+  once.parameters = stack.overlaps_parameters ? ExposedBehind(hardware, data.parameters, cost.passes.F()) : data.parameters;
   // With chunks the exchange has more passes to hide behind.
   const Seconds window = cost.passes.B() * static_cast<double>(s.vpp);
   if (once.hides) once.slowed += hardware.interference * std::min(data.gradients, window);

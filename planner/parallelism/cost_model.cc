@@ -81,7 +81,7 @@ Result<CostModel> CostModel::Make(const JobSpec& job, const ClusterSpec& cluster
   if (options.risk && !(*options.risk > 0 && *options.risk < 1)) {
     return Fail(Code::kInvalidArgument, fmt::format("risk: {}, expected a probability above 0 and below 1", *options.risk));
   }
-  const SoftwareStack stack = options.stack.value_or(StackOf(options.framework));
+  const SoftwareStack stack = StackOf(options.framework);
   auto impl = std::make_unique<Impl>();
   impl->job = job;
   if (impl->job.gpus == 0) impl->job.gpus = cluster.TotalGpus();
@@ -90,7 +90,6 @@ Result<CostModel> CostModel::Make(const JobSpec& job, const ClusterSpec& cluster
   impl->stack = stack;
   WEFT_ASSIGN_OR_RETURN(impl->hardware, MakeCalibratedHardware(cluster, job.precision, stack, calibration));
   impl->state = StateBytesOf(stack.state, job.precision, stack.gradients_16bit);
-  if (stack.narrow_gathers && impl->hardware.narrow) impl->state.gathered = FractionalBytes(1);
   impl->stage_layers = options.stage_layers;
   impl->cuts = options.cuts;
   impl->usable = FractionalBytes(MemoryAllowance(cluster.device, options.risk));

@@ -24,7 +24,6 @@
 #include "planner/parallelism/framework.h"
 #include "planner/parallelism/memory_risk.h"
 #include "planner/parallelism/operator_sharding.h"
-#include "planner/parallelism/software_stack.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/tasks/operations.h"
 #include "planner/tasks/task_graph.h"
@@ -117,7 +116,6 @@ OperatorCuts CutsOf(Framework framework);
 
 struct CostOptions {
   Framework framework = Framework::kAny;   ///< whose stack is priced
-  std::optional<SoftwareStack> stack = {};  ///< in place of that one, where a run's own settings are known
   std::vector<int64_t> stage_layers = {};  ///< layers of each stage; empty: as even as embedding and head allow
   OperatorCuts cuts = OperatorCuts::kAny;
   std::optional<double> risk = kDefaultRisk;  ///< of running out of memory, at most; nullopt: what is predicted has to fit

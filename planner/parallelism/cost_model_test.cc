@@ -302,20 +302,6 @@ TEST(CommunicationVolumes, TensorAndPipelineBytesAreThePapers) {
   EXPECT_EQ(Find(Volumes(model, s, 7), "activations"), nullptr) << "the last stage hands nothing on";
 }
 
-// Of parameters gathered after the step an interleaved schedule waits for the first chunk's; the others are gathered while
-// micro-batches go through the chunks before.
-TEST(Timeline, InterleavedPassesWaitForTheFirstChunksParameters) {
-  const CostModel model = CostModel::Make(Job("gpt3-175b", 512, 512), FindClusterPreset("dgx-a100", 64).value(), {},
-                                          {.framework = FindFramework("megatron-core").value()}).value();
-  const auto fill = [&](int64_t chunks, ScheduleKind schedule) {
-    CostModel::Scratch scratch;
-    return model.Timeline({.dp = 8, .tp = 8, .pp = 8, .vpp = chunks, .zero_stage = 1, .schedule = schedule}, scratch).value().fill;
-  };
-  const Seconds whole = fill(1, ScheduleKind::k1F1B), first = fill(12, ScheduleKind::kInterleaved);
-  EXPECT_GT(whole, Seconds(0));
-  EXPECT_LT(first, whole / 4);
-}
-
 // Three times w (d-1)/d of all parameters in units: 47.4 GB for 8 B parameters on 64 ranks, but for embedding and head.
 TEST(CommunicationVolumes, ZeroThreeMovesThreeTimesTheParameters) {
   const JobSpec job = Job("llama3-8b", 64, 64);

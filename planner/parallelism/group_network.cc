@@ -17,18 +17,15 @@ struct LinkKind {
   std::string_view name;
   double ll_step, ll128_step;           // of a step of Simple; ll128_step 0: NCCL has no LL128 here
   double ll_gigabytes;                  // per second, on one node
-  double tree_two = 0, tree_more = 0;   // GB/s of a channel of nvls-tree over two and over more nodes: perChMaxNVLSTreeBws
-  std::array<double, 2> channels = {16, 16};  // of nvls on one node and on several: NVLS_NCHANNELS of src/transport/nvls.cc
-  double tree_chunk = 131072;           // bytes at the most between several nodes: ncclNvlsTreeSm100Tuning, eight GPUs with a NIC each
 };
 constexpr double kLl = 0.6 / 4.0, kLl128 = 1.9 / 4.0;
 constexpr std::array kLinkKinds = {
     LinkKind{"v100", "nvlink2", kLl, kLl128, 39},
     LinkKind{"a100", "nvlink3", kLl, kLl128, 87.7},
     LinkKind{"h100-pcie", "pcie", 1.0 / 5.7, 0, 141},
-    LinkKind{"h", "nvlink4", kLl, kLl128, 141, 57.7, 45.5},
-    LinkKind{"b", "nvlink5", kLl, kLl128, 282, 96, 80, {24, 32}, 65536},
-    LinkKind{"gb", "nvlink5", kLl, kLl128, 282, 96, 80, {24, 32}, 65536},
+    LinkKind{"h", "nvlink4", kLl, kLl128, 141},
+    LinkKind{"b", "nvlink5", kLl, kLl128, 282},
+    LinkKind{"gb", "nvlink5", kLl, kLl128, 282},
     LinkKind{"mi300", "xgmi", kLl, kLl128, 141},
     LinkKind{"l40s", "pcie", 1.0 / 5.7, 0, 141},
     LinkKind{"p40", "pcie", 1.0 / 5.7, 0, 39},
@@ -49,19 +46,14 @@ constexpr double kNvlsStart = 25e-6;  // tuning.cc: hwLatencies of NVLS, in s
 // A ring's bandwidth in LL over two and over more nodes, byte/s. Source: tuning.cc, llMaxBws of Intel's processors.
 constexpr double kLlTwoNodes = 39e9, kLlMoreNodes = 20.4e9;
 
-// Bytes up to which Slingshot's libfabric provider sends a message at once; a longer one is fetched by its receiver.
-// Source: libfabric, fi_cxi(7), FI_CXI_RDZV_THRESHOLD; its default, prov/cxi/include/cxip.h.
-constexpr double kEagerMessage = 16384;
-
-/// `start`: of what NCCL believes a collective starts with; `ll_step`: s of a step between nodes in LL. In LL128 data and flags come
-/// together too, so that nothing is flushed; over Slingshot its messages are long.
+/// `start`: of what NCCL believes a collective starts with; `ll_step`: s of a step between nodes in LL. LL128 needs no less than
+/// Simple there.
 void AddNcclProtocols(GroupNetwork& network, const LinkKind& kind, double start, double ll_step) {
   const auto early = [&](Protocol protocol, double step) -> EarlyProtocol& {
     EarlyProtocol& entry = network.early[static_cast<size_t>(protocol)];
     entry.start = start * 1e-6 * kStarts[static_cast<size_t>(protocol)];
     entry.intra_latency = step * network.intra_latency;
-    const bool fetched = protocol == Protocol::kLl128 && network.eager_bytes > 0;
-    entry.nic_latency = fetched ? network.nic_latency : std::min(ll_step, network.nic_latency);
+    entry.nic_latency = protocol == Protocol::kLl ? std::min(ll_step, network.nic_latency) : network.nic_latency;
     return entry;
   };
   EarlyProtocol& ll = early(Protocol::kLl, kind.ll_step);
@@ -136,16 +128,9 @@ GroupNetwork MakeGroupNetwork(const ClusterSpec& cluster, CollectiveLibrary libr
   if (network.single_ring || LinkKindOf(cluster) == "cpu") return network;
   network.nic_latency = step * calibration.Get(nic, "latency");
   network.peer_latency = step * calibration.Get(nic, "peer");
-  const LinkKind& kind = FindLinkKind(cluster.device.name);
-  // A ring for each NIC passes on a NIC's part of the share, and LL a flag with every value.
-  const auto rings = static_cast<double>(cluster.nics_per_node > 0 ? cluster.nics_per_node : cluster.gpus_per_node);
-  if (cluster.nic_kind == NicKind::kSlingshot) network.eager_bytes = kEagerMessage / 2 * rings;
-  AddNcclProtocols(network, kind, calibration.Get(link, "start"), step * calibration.Get(nic, "ll"));
+  AddNcclProtocols(network, FindLinkKind(cluster.device.name), calibration.Get(link, "start"), step * calibration.Get(nic, "ll"));
   network.switch_rate = network.intra_rate * calibration.Get(link, "multicast");
   network.switch_start = kNvlsStart;
-  network.switch_tree_rate = {1e9 * kind.tree_two, 1e9 * kind.tree_more};
-  network.switch_channels = kind.channels;
-  network.switch_tree_chunk = kind.tree_chunk;
   return network;
 }
 

@@ -64,28 +64,6 @@ TEST(GroupNetwork, TheOnlyGpuOfANodeSharesItsNicWithNobody) {
   EXPECT_DOUBLE_EQ(network.nic_rate, 60e6 / 8 * Calibration().Get("link.nic", "efficiency"));
 }
 
-// LL128 flushes nothing, as LL; Slingshot's provider sends 16 KiB at once, of LL half as much data, on each of two NICs.
-TEST(GroupNetwork, LongMessagesWaitOverSlingshot) {
-  ClusterSpec cluster = Nodes("dgx-a100");
-  const GroupNetwork plain = MakeGroupNetwork(cluster, CollectiveLibrary::kNccl, Calibration());
-  EXPECT_EQ(plain.eager_bytes, 0);
-  EXPECT_EQ(plain.early[1].nic_latency, plain.early[0].nic_latency);
-  EXPECT_LT(plain.early[1].nic_latency, plain.nic_latency);
-  cluster.nic_kind = NicKind::kSlingshot;
-  cluster.nics_per_node = 2;
-  const GroupNetwork slingshot = MakeGroupNetwork(cluster, CollectiveLibrary::kNccl, Calibration());
-  EXPECT_EQ(slingshot.eager_bytes, 2 * 8192);
-  EXPECT_EQ(slingshot.early[1].nic_latency, slingshot.nic_latency);
-  EXPECT_LT(slingshot.early[0].nic_latency, slingshot.nic_latency);
-}
-
-TEST(GroupNetwork, NvlsTreesAreLimitedByTheirChannels) {
-  const Calibration calibration;
-  EXPECT_DOUBLE_EQ(MakeGroupNetwork(Nodes("dgx-h100"), CollectiveLibrary::kNccl, calibration).switch_tree_rate[0], 57.7e9);
-  EXPECT_DOUBLE_EQ(MakeGroupNetwork(Nodes("dgx-b200"), CollectiveLibrary::kNccl, calibration).switch_tree_rate[1], 80e9);
-  EXPECT_EQ(MakeGroupNetwork(Nodes("dgx-a100"), CollectiveLibrary::kNccl, calibration).switch_tree_rate[0], 0);
-}
-
 TEST(GroupNetwork, OurOwnRuntimeHasOneRingAndNoProtocols) {
   const GroupNetwork own = MakeGroupNetwork(Nodes("dgx-h100"), CollectiveLibrary::kWeft, Calibration());
   EXPECT_TRUE(own.single_ring);

@@ -234,25 +234,9 @@ void AddFinalNorm(EdgeTime& edge, const JobSpec& job, const CalibratedHardware& 
   }
 }
 
-/// Puts a layer and its experts together, none faster than the host. Experts' kernels start when the host knows how many tokens each
-/// has; by the time that the device has told it, the device has nothing left to do. With fixed numbers the host runs ahead.
-void HostPasses(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, double kernels, bool moe, LayerTime& layer,
-                const LayerTime& experts) {
-  const ExpertKernels started = moe ? KernelsOfExperts(job, m, key) : ExpertKernels{};
-  const auto pass = [&](PassTime& time, double of_layer, PassTime of_experts, double of_expert_kernels, bool waits) {
-    const Seconds host = of_layer * m.host_per_kernel, expert_host = of_expert_kernels * m.expert_per_kernel;
-    if (m.static_experts) {
-      time += of_experts;
-      time.compute = std::max(time.compute, host + expert_host);
-      return;
-    }
-    time.compute = std::max(time.compute, host);
-    of_experts.compute = std::max(of_experts.compute + (waits ? m.moe_host : Seconds(0)), expert_host);
-    time += of_experts;
-  };
-  pass(layer.forward, kernels, experts.forward, started.forward, moe);
-  pass(layer.backward_data, 1.4 * kernels, experts.backward_data, started.backward_data, moe);
-  pass(layer.backward_weight, 4, experts.backward_weight, started.backward_weight, false);
+/// No pass is faster than the host that starts its kernels.
+void HostFloor(const CalibratedHardware& m, PassTime& pass, double kernels) {
+  pass.compute = std::max(pass.compute, kernels * m.host_per_kernel);
 }
 
 }  // namespace
@@ -296,21 +280,28 @@ LayerTime ComputeLayerTime(const JobSpec& job, const CalibratedHardware& m, cons
   const Seconds before = layer.forward.compute;
   AddAttentionCore(layer, job, m, stack, key);
   const Seconds core = layer.forward.compute - before;
-  LayerTime experts{.communication = communication};
-  if (moe) AddMoe(experts, job, m, key);
+  const PassTime dense = layer.forward;
+  if (moe) AddMoe(layer, job, m, key);
   if (!stack.selective.scores || !KeepsScores(job.model, stack)) layer.core = {};
   if (stack.selective.cheap_modules && !KeepsScores(job.model, stack)) {
     layer.core.compute = ModulesForward(job, m, key, moe);
   }
   if (stack.selective.moe_block && moe) {
-    layer.core.compute = experts.forward.compute;
-    layer.core.expert = experts.forward.expert;
+    layer.core.compute = layer.forward.compute - dense.compute;
+    layer.core.expert = layer.forward.expert - dense.expert;
   }
   if (stack.selective.every_second_product) {
-    layer.core.compute = experts.forward.compute + OtherProductsForward(job, m, key, moe, layer, core);
+    layer.core.compute = OtherProductsForward(job, m, key, moe, layer, core);
     layer.core.tensor = layer.forward.tensor / 2;  // gathers run again, what was scattered is kept
   }
-  HostPasses(job, m, key, m.kernels.per_layer + (KeepsScores(job.model, stack) ? kUnfused : 0), moe, layer, experts);
+  const double kernels = m.kernels.per_layer + (KeepsScores(job.model, stack) ? kUnfused : 0);
+  HostFloor(m, layer.forward, kernels);
+  HostFloor(m, layer.backward_data, kernels * 1.4);
+  HostFloor(m, layer.backward_weight, 4);
+  if (moe) {  // routing decides sizes on the device; the host waits for them before it goes on
+    layer.forward.compute += m.moe_host;
+    layer.backward_data.compute += m.moe_host;
+  }
   return layer;
 }
 

@@ -119,9 +119,7 @@ class StageAccount {
     Put("parameters", kParameters, state_.parameter * Held(3));
     if (Kept()) Put("gathered parameters", kParameters, state_.gathered * parameters_);
     const bool whole = GradientsStayWhole(stack_, s_);
-    if (!FreshGradients(stack_, micro_batches)) {
-      Put("gradients", kGradients, state_.gradient * (whole && !stack_.accumulates_whole ? parameters_ : Held(2)));
-    }
+    Put("gradients", kGradients, state_.gradient * (whole && !stack_.accumulates_whole ? parameters_ : Held(2)));
     if (whole && stack_.accumulates_whole && micro_batches > 1) Put("unsharded gradients", kGradients, state_.gathered * parameters_);
     if (s_.gradient_wire == GradientWire::kFp8) Put("rounding remainders", kGradients, kRemainderBytes * parameters_);
     // Interleaved, a chunk's gradients are summed over a round of micro-batches before they are scattered: whole until then.
@@ -175,14 +173,6 @@ class StageAccount {
     }
   }
 
-  /// What is there while the optimizer steps and not before, as far as the passes left no room for it.
-  void AddStep(int64_t micro_batches) {
-    const FractionalBytes gradients = FreshGradients(stack_, micro_batches) ? state_.gradient * Held(2) : FractionalBytes();
-    const FractionalBytes step = state_.step * Held(1) + gradients;
-    const FractionalBytes passes(static_cast<double>((memory_.activations + memory_.transient).count()));
-    if (step > passes) Put("optimizer's step", HoldingPart::kOptimizer, step - passes);
-  }
-
   const MemoryUse& memory() const { return memory_; }
 
  private:
@@ -225,11 +215,11 @@ StateBytes StateBytesOf(StateScheme scheme, Precision precision, bool gradients_
     case StateScheme::kDeepSpeed:
       if (precision == Precision::kFp16) return {2_B, 2_B, 16_B, 2_B, 2_B};
       return {2_B, 6_B, 12_B, 2_B, 2_B, 2_B};
-    case StateScheme::kInternEvo: return {2_B, 2_B, 12_B, 2_B, 2_B, 0_B, 14_B};
+    case StateScheme::kInternEvo: return {2_B, 2_B, 16_B, 2_B, 2_B};
     case StateScheme::kFp32Master: return {4_B, 4_B, 8_B, 2_B, gradients_16bit ? 2_B : 4_B};
     case StateScheme::kPure16: return {4_B, 4_B, 8_B, 2_B, 2_B};
     case StateScheme::kAll16: return {2_B, 2_B, 4_B, 2_B, 2_B};
-    case StateScheme::kNanotron: return {2_B, 4_B, 12_B, 2_B, 4_B, 2_B};
+    case StateScheme::kNanotron: return {2_B, 6_B, 12_B, 2_B, 4_B};
   }
   return {};
 }
@@ -248,8 +238,6 @@ LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, con
   FractionalBytes bytes = ((2 * w + 2 * input) * hidden + (model.KeepsDropoutMasks() ? 2_B * hidden : FractionalBytes())) / spread;
   if (model.norm_placement == NormPlacement::kSandwich) bytes += 2 * w * hidden / spread;  // what the second norms take
   bytes += AttentionBytes(model, t, w, input, !scores);
-  // With grouped queries each comes in a copy of its own.
-  if (stack.keeps_packed && model.kv_heads == model.heads) bytes += 2 * w * static_cast<double>(model.heads * model.head_dim) / t;
   // Operator by operator a norm keeps its input in fp32, and the gate its activation beside the product.
   if (model.rms_norm && stack.kernels.rms_norm > 2) bytes += 2 * 4_B * hidden / spread;
   if (!moe && model.gated_mlp && stack.kernels.gate > 3) bytes += w * static_cast<double>(model.ffn_hidden) / t;
@@ -285,7 +273,6 @@ MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Stra
   account.AddState(micro_batches);
   account.AddActivations(dense, moe, stage, micro_batches);
   account.AddPasses(dense, moe);
-  account.AddStep(micro_batches);
   return account.memory();
 }
 

@@ -26,7 +26,6 @@ struct StateBytes {
   FractionalBytes gathered{2};       ///< of a ZeRO-3 unit while it is in use
   FractionalBytes gradient_sent{4};  ///< of a gradient on the wire
   FractionalBytes exchange_copy;     ///< of gradients flattened for the exchange, where there are replicas
-  FractionalBytes step;              ///< of what the optimizer divides, only while it steps: no activations are left then
 };
 StateBytes StateBytesOf(StateScheme scheme, Precision precision, bool gradients_16bit);
 

@@ -34,10 +34,8 @@ void AddExperts(LayerTime& layer, const CalibratedHardware& m, const Routed& r, 
   layer.backward_weight.compute += product(hidden, up, r.rows, 8_B) + product(inner, hidden, r.rows, 8_B);
   const Flops flops(2 * r.copies * hidden * (up + inner));
   for (PassTime* pass : {&layer.forward, &layer.backward_data, &layer.backward_weight}) pass->flops += flops;
-  // Permuted in and out, activation, and the casts of narrow formats. What sends to each rank leaves tokens by rank, to be sorted
-  // by expert and back. Source: Megatron-LM, moe/token_dispatcher.py: sort_chunks_by_idxs of MoEAlltoAllTokenDispatcher.
-  const double moves = m.fused_dispatch || r.local_experts <= 1 ? 2 : 4;
-  FractionalBytes traffic = r.copies * m.element * (moves * 2 * hidden + (gated ? m.kernels.gate : 2) * inner);
+  // Permuted in and out, activation, and the casts of narrow formats.
+  FractionalBytes traffic = r.copies * m.element * (2 * 2 * hidden + (gated ? m.kernels.gate : 2) * inner);
   if (m.narrow) traffic += r.copies * 4_B * (hidden + inner);
   layer.forward.compute += traffic / m.memory_rate + 10 * m.launch;
   layer.backward_data.compute += 2 * traffic / m.memory_rate + 14 * m.launch;
@@ -103,13 +101,6 @@ double ExpectedNodes(double experts, double per_token, double nodes) {
   double none = 1;  // probability that all K lie elsewhere
   for (double k = 0; k < per_token; ++k) none *= std::max(0.0, (elsewhere - k) / (experts - k));
   return nodes * (1 - none);
-}
-
-ExpertKernels KernelsOfExperts(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key) {
-  // Router, permutation, dispatch, activation, combine.
-  constexpr double kAround = 24;
-  const double products = m.kernels_per_product > 0 ? 2 * m.kernels_per_product * RoutedOf(job, key).local_experts : 2;
-  return {kAround + products, 1.4 * kAround + products, products};
 }
 
 void AddMoe(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key) {

@@ -9,13 +9,6 @@ namespace weft::planner::inline parallelism {
 /// K copies; ep · etp ranks exchange them. Source: arXiv 2006.16668 section 2, arXiv 2504.14960 (folding).
 void AddMoe(LayerTime& layer, const JobSpec& job, const CalibratedHardware& hardware, const LayerKey& key);
 
-/// Kernels of each pass, router and exchanges included. Each local expert's products are kernels of their own; narrow formats cast
-/// and lay out the operands of each besides. Source: Transformer Engine 2, pytorch/module/grouped_linear.py.
-struct ExpertKernels {
-  double forward = 0, backward_data = 0, backward_weight = 0;
-};
-ExpertKernels KernelsOfExperts(const JobSpec& job, const CalibratedHardware& hardware, const LayerKey& key);
-
 /// Expected number of distinct nodes that a token's K experts lie on, of `nodes` with E/nodes experts each, routing
 /// uniform: n (1 - C(E - E/n, K) / C(E, K)). Source: hypergeometric distribution.
 double ExpectedNodes(double experts, double per_token, double nodes);

@@ -15,13 +15,4 @@ int64_t StageLayers(int64_t layers, int64_t pp, int64_t stage);
 /// Layers before `stage`.
 int64_t StageBegin(int64_t layers, int64_t pp, int64_t stage);
 
-/// Layers of each stage where a stage ends with the layer that takes the parameters of all products so far past its even share:
-/// `layer` of each layer, `head` behind them. The last stages may get none.
-/// Source: huggingface/nanotron, models/base.py, build_model. Requires: pp ≥ 1, layer > 0.
-std::vector<int64_t> StagesByProducts(int64_t layers, int64_t pp, double layer, double head);
-
-/// As even as possible, the last stages one more. Source: InternLM/InternEvo, internlm/solver/pipeline_utils.py, partition_uniform.
-/// Requires: pp ≥ 1.
-std::vector<int64_t> StagesLastMore(int64_t layers, int64_t pp);
-
 }  // namespace weft::planner::parallelism

@@ -15,26 +15,21 @@ namespace {
 // (buffered_allreduce_fallback at stage 0). accelerate v1.14.0: utils/fsdp_utils.py (fp32 shards, 16-bit gathers and sums, no
 // sums while gradients accumulate; checkpoints wrap a layer's four parts). torchtitan v0.2.2: components/loss.py (the loss in
 // fp32: logits, their fp32 copy, log-softmax and gradients); its models and Hugging Face's are eager unless compiled. llm-
-// foundry: llmfoundry/models (Triton attention, layer norms). internevo v0.2.1dev20231121: Apex' norms and flash-attention's rotation
-// (doc/en/install.md, internlm/model/ops/norm.py), internlm/solver/optimizer/hybrid_zero_optim.py (flat gradients),
-// internlm/train/training_internlm.py (torch's AdamW), internlm/solver/pipeline_utils.py (partition_uniform). nanotron:
+// foundry: llmfoundry/models (Triton attention, layer norms). internevo: its norms and rotation operator by operator. nanotron:
 // optim/gradient_accumulator.py (fp32 sums), parallel/tensor_parallel/functional.py (logits, in fp32, less their maximum),
-// nn/layer_norm.py (Triton), nn/activations.py (gate apart), models/llama.py (packed queries, keys and values), models/base.py
-// (build_model), FlashAttention 2. jax-toolbox: XLA fuses what is element-wise, cuDNN's
-// attention. torchtune: README (all states in bf16, chunked loss where it says so), recipes/full_finetune_single_device.py (zero_grad with
-// set_to_none). weft-train: runtime/README.md (buckets
+// nn/layer_norm.py (Triton), nn/activations.py (gate apart), FlashAttention 2. jax-toolbox: XLA fuses what is element-wise, cuDNN's
+// attention. torchtune: README (all states in bf16, chunked loss where it says so). weft-train: runtime/README.md (buckets
 // behind the backward pass), runtime/gpt.cc (scores are kept; the loss is not fused), runtime/bucket_exchange.h (gradients are
 // added in one fp32 memory).
 struct Bridge {
-  bool fused_dispatch = true, overlaps_experts = false;
-  CudaGraphs graphs = CudaGraphs::kNone;
+  bool fused_dispatch = true, overlaps_experts = false, graphs = false;
 };
 constexpr SoftwareStack Nemo(std::string_view name, const Bridge& bridge) {
   return {.name = name, .state = StateScheme::kZeroPaper, .overlaps_gradients = true, .overlaps_parameters = true,
           .gradients_16bit = true, .fused_loss = true, .selective = {.cheap_modules = true}, .overlaps_tensor = true,
           .fused_dispatch = bridge.fused_dispatch, .overlaps_experts = bridge.overlaps_experts, .graphs = bridge.graphs};
 }
-constexpr SoftwareStack Submitted(std::string_view name, CudaGraphs graphs) {
+constexpr SoftwareStack Submitted(std::string_view name, bool graphs) {
   SoftwareStack stack = Nemo(name, {.graphs = graphs});
   stack.input_in_memory = true;
   return stack;
@@ -52,7 +47,7 @@ constexpr SoftwareStack Megatron(std::string_view name, const Core& core) {
 constexpr SoftwareStack Torchtitan(std::string_view name, const ElementwiseKernels& kernels) {
   return {.name = name, .state = StateScheme::kFp32Master, .overlaps_gradients = true,
           .selective = {.scores = false, .every_second_product = true}, .fsdp_units = true, .loss_bytes = 12, .kernels = kernels,
-          .attention = AttentionKernel::kFlash2, .expandable_segments = true};
+          .attention = AttentionKernel::kFlash2};
 }
 
 constexpr SoftwareStack Foundry(std::string_view name, StateScheme state) {
@@ -62,7 +57,7 @@ constexpr SoftwareStack Foundry(std::string_view name, StateScheme state) {
 
 constexpr SoftwareStack Torchtune(std::string_view name, const ElementwiseKernels& kernels, bool fused_loss) {
   return {.name = name, .state = StateScheme::kAll16, .gradients_16bit = true, .fused_loss = fused_loss,
-          .loss_bytes = fused_loss ? 0.0 : 12.0, .kernels = kernels, .attention = AttentionKernel::kFlash2, .fresh_gradients = true};
+          .loss_bytes = fused_loss ? 0.0 : 12.0, .kernels = kernels, .attention = AttentionKernel::kFlash2};
 }
 
 constexpr ElementwiseKernels kNanotronKernels{.gate = 5, .per_layer = 24};
@@ -88,14 +83,14 @@ constexpr std::array kStacks = {
     Nemo("nemo-2025", {.fused_dispatch = false}),
     Nemo("nemo-2025-09", {}),
     Nemo("nemo-2026", {}),
-    Nemo("nemo-2026-06", {.overlaps_experts = true, .graphs = CudaGraphs::kAll}),
-    Nemo("nemo-graphs", {.graphs = CudaGraphs::kAll}),
-    Submitted("mlperf", CudaGraphs::kNone),
-    Submitted("mlperf-graphs", CudaGraphs::kAll),
+    Nemo("nemo-2026-06", {.overlaps_experts = true, .graphs = true}),
+    Nemo("nemo-graphs", {.graphs = true}),
+    Submitted("mlperf", false),
+    Submitted("mlperf-graphs", true),
     SoftwareStack{.name = "internevo", .state = StateScheme::kInternEvo, .overlaps_gradients = true,
                   .gradients_16bit = true,
-                  .adds_gradients = true, .parameter_bucket = 32e6, .attention = AttentionKernel::kFlash2,
-                  .stage_cut = StageCut::kLastMore},
+                  .adds_gradients = true, .parameter_bucket = 32e6, .kernels = kOperatorByOperator,
+                  .attention = AttentionKernel::kFlash2},
     Foundry("llm-foundry", StateScheme::kFp32Master),
     Foundry("llm-foundry-pure", StateScheme::kPure16),
     Torchtitan("torchtitan", {}),
@@ -103,8 +98,7 @@ constexpr std::array kStacks = {
     SoftwareStack{.name = "fms-fsdp", .state = StateScheme::kFp32Master, .overlaps_gradients = true,
                   .gradients_16bit = true, .fused_loss = true, .attention = AttentionKernel::kFlash2},
     SoftwareStack{.name = "nanotron", .state = StateScheme::kNanotron, .overlaps_gradients = true, .blocking_sends = true,
-                  .loss_bytes = 10, .kernels = kNanotronKernels, .attention = AttentionKernel::kFlash2, .keeps_packed = true,
-                  .stage_cut = StageCut::kByProducts},
+                  .loss_bytes = 10, .kernels = kNanotronKernels, .attention = AttentionKernel::kFlash2},
     SoftwareStack{.name = "jax-toolbox", .state = StateScheme::kFp32Master, .overlaps_gradients = true, .flash_attention = false,
                   .gradients_16bit = true},
     Torchtune("torchtune", kOperatorByOperator, false),

@@ -20,12 +20,10 @@ enum class StateScheme {
   kZeroPaper,      ///< 16-bit parameters and gradients, fp32 master and moments: 2 + 2 + 12
   kFp32Master,     ///< FSDP mixed precision: the fp32 shards are the parameters, 16-bit copies are gathered: 4 + 4 + 8
   kDeepSpeed,      ///< fp16: 2 + 2 + 16 with an fp32 gradient shard; bf16: 2 + 6 + 12 with an fp32 sum, and a flat copy
-  kInternEvo,      ///< as kZeroPaper; while it steps one flat copy of the gradient shard in 16 bits and one in fp32, and two fp32
-                   ///< temporaries of AdamW, which is not fused: 2 + 2 + 12, then 2 + 4 + 8
+  kInternEvo,      ///< as kZeroPaper with fp32 copies of the gradient shard: 2 + 2 + 16
   kPure16,         ///< FSDP "pure": 16-bit gathered, reduced and kept gradients, fp32 master: as kFp32Master with 16-bit comm
   kAll16,          ///< all in 16 bits, moments too: 2 + 2 + 4
-  kNanotron,       ///< 16-bit parameters, an fp32 sum of gradients on every rank; fp32 master and moments: 2 + 4 + 12; between
-                   ///< replicas DDP's buckets of 16-bit gradients, 2. Those of a backward pass take the activations' place
+  kNanotron,       ///< 16-bit parameters and gradients, an fp32 sum of them on every rank; fp32 master and moments: 2 + 6 + 12
 };
 
 /// What recompute=selective drops after the forward pass and computes again in the backward pass. Sources: the programs'
@@ -54,20 +52,6 @@ inline constexpr ElementwiseKernels kOperatorByOperator{20, 10, 5, 42};
 /// made for Ampere, or the kernel of the first FlashAttention in Triton.
 enum class AttentionKernel : uint8_t { kDevice, kFlash2, kTriton };
 
-/// What of a layer is replayed as CUDA graphs: the host starts none of its kernels. Source: Megatron-LM, cuda_graph_scope.
-enum class CudaGraphs : uint8_t {
-  kNone,
-  kParts,  ///< attention, router and preprocessing; experts are started one by one, when the host knows how many tokens each has
-  kAll,    ///< the experts as well
-};
-
-/// How a program cuts layers into pipeline stages. Functions: partition.h.
-enum class StageCut : uint8_t {
-  kEven,        ///< StageLayers()
-  kByProducts,  ///< StagesByProducts()
-  kLastMore,    ///< StagesLastMore()
-};
-
 struct SoftwareStack {
   std::string_view name;
   StateScheme state = StateScheme::kMegatron;
@@ -95,16 +79,7 @@ struct SoftwareStack {
   bool input_in_memory = false;       ///< a step neither loads nor logs anything that takes time
   double unit_gradients = 1;          ///< of units whose gradients are scattered, how many have whole ones at once
   bool zero2_units = false;           ///< ZeRO-2 scatters gradients unit by unit, as ZeRO-3 does
-  CudaGraphs graphs = CudaGraphs::kNone;
-  bool static_experts = false;        ///< each expert has a fixed number of tokens: the host need not ask the device for it
-  bool grouped_kernel = false;        ///< the products of all experts are one kernel, not one each
-  bool block_scales = false;          ///< fp8 with a scale for every 32 elements (mxfp8), laid out anew for each product
-  bool narrow_attention = false;      ///< attention's products are in the job's fp8 too
-  bool narrow_gathers = false;        ///< fp8 parameters are gathered as they are, a byte each
-  bool fresh_gradients = false;       ///< made anew by each step's first backward pass, in the place of activations: see FreshGradients()
-  bool keeps_packed = false;          ///< queries are kept within the product that made keys and values too, beside rotated copies of these
-  StageCut stage_cut = StageCut::kEven;  ///< of layers into pipeline stages
-  bool expandable_segments = false;   ///< of PyTorch's allocator: what it reserves hardly exceeds what it was asked for
+  bool graphs = false;                ///< layers are replayed as CUDA graphs: the host starts no kernels
 };
 
 /// Whether the sender of a pipeline message waits for it. Schedules that split the backward pass come with sends of their
@@ -130,9 +105,6 @@ constexpr bool GradientsStayWhole(const SoftwareStack& stack, const Strategy& s)
 constexpr bool SumsShards(const SoftwareStack& stack, const Strategy& s) {
   return stack.sums_shards && (s.zero_stage == 1 || s.zero_stage == 2);
 }
-
-/// Whether no gradients are there while all activations are: one micro-batch a step, and none are kept from step to step.
-constexpr bool FreshGradients(const SoftwareStack& stack, int64_t micro_batches) { return stack.fresh_gradients && micro_batches == 1; }
 
 /// Whether a run of the model keeps attention's scores: unfused kernels.
 bool KeepsScores(const ModelSpec& model, const SoftwareStack& stack);

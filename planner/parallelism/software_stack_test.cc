@@ -168,56 +168,6 @@ TEST(WeftTrain, KeepsScoresAndWholeLogits) {
             kTokens * (50257 * 12 + 8 * 768));
 }
 
-// nanotron's models/llama.py: queries are a view of the contiguous product of queries, keys and values, 3 · 2h; keys and values are
-// kept once more, rotated. Grouped queries come in a copy: nothing more.
-TEST(LayerBytes, OfNanotronKeepTheWholeProduct) {
-  const Framework nanotron = FindFramework("nanotron").value();
-  SoftwareStack views = StackOf(nanotron);
-  views.keeps_packed = false;
-  JobSpec job = Job("llama3-8b");
-  const auto more = [&](const LayerKey& key) {
-    return (ComputeLayerBytes(job, StackOf(nanotron), key, false).none - ComputeLayerBytes(job, views, key, false).none).count();
-  };
-  EXPECT_EQ(more({}), 0);
-  job.model.kv_heads = job.model.heads;
-  EXPECT_DOUBLE_EQ(more({}), kTokens * 2 * 2 * 4096);
-  EXPECT_DOUBLE_EQ(more({.tp = 8, .sequence_parallel = true}), kTokens * 2 * 2 * 4096 / 8);
-}
-
-// hybrid_zero_optim.py and torch's AdamW: per parameter of a shard 2 of a flat 16-bit gradient, 4 of its fp32 copy, 8 of two
-// temporaries, beside master and moments of 12, where no activations leave that much behind.
-TEST(StageMemory, OfTheStepOfInternEvo) {
-  const Framework internevo = FindFramework("internevo").value();
-  EXPECT_EQ(State(internevo, {.dp = 1}).optimizer, Bytes(26'000'000'000));
-  EXPECT_EQ(State(internevo, {.dp = 8, .zero_stage = 1}).optimizer, Bytes(3'250'000'000));
-  const SoftwareStack stack = StackOf(internevo);
-  const LayerBytes layer{.none = FractionalBytes(3e9), .selective = FractionalBytes(3e9), .full = FractionalBytes(3e9)};
-  const StageShape shape{.dense_parameters = 1e9, .dense_layers = 4};
-  const StateBytes state = StateBytesOf(stack.state, Precision::kBf16, stack.gradients_16bit);
-  const MemoryUse busy = StageMemory(Job("llama3-8b"), stack, {}, state, layer, {}, shape, 0, 8);
-  EXPECT_EQ(busy.activations, Bytes(12'000'000'000));
-  EXPECT_EQ(busy.optimizer, Bytes(14'000'000'000)) << "14 of the step, in the place of 12 of activations";
-}
-
-// torchtune sets its gradients to None: of one micro-batch they appear as activations go, of several they stay. 2 + 2 + 4.
-TEST(StageMemory, OfTorchtunesGradients) {
-  const SoftwareStack stack = StackOf(FindFramework("torchtune").value());
-  const StateBytes state = StateBytesOf(stack.state, Precision::kBf16, stack.gradients_16bit);
-  const LayerBytes layer{.none = FractionalBytes(3e8), .selective = FractionalBytes(3e8), .full = FractionalBytes(3e8)};
-  const StageShape shape{.dense_parameters = 1e9, .dense_layers = 4};
-  const auto held = [&](int64_t micro_batches) { return StageMemory(Job("llama3-8b"), stack, {}, state, layer, {}, shape, 0, micro_batches).allocated(); };
-  EXPECT_EQ(held(2), Bytes(8'000'000'000 + 1'200'000'000));
-  EXPECT_EQ(held(1), Bytes(8'000'000'000)) << "gradients of 2 in the place of activations of 1.2";
-}
-
-// DDP's buckets of 16-bit gradients, 2, exist between replicas only.
-TEST(StageMemory, OfNanotronsBuckets) {
-  const Framework nanotron = FindFramework("nanotron").value();
-  EXPECT_EQ(State(nanotron, {.dp = 1}).transient, Bytes(0));
-  EXPECT_EQ(State(nanotron, {.dp = 4}).transient, Bytes(2'000'000'000));
-  EXPECT_EQ(State(nanotron, {.dp = 4}).gradients, Bytes(4'000'000'000));
-}
-
 // FSDP2 shards a unit again after its backward pass, unless a pipeline tells it that more micro-batches follow.
 TEST(GathersEachPass, WithoutAPipeline) {
   const SoftwareStack torch = StackOf(Framework::kTorchtitan), megatron = StackOf(Framework::kMegatron);

@@ -13,6 +13,7 @@
 // says whose turn it is.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -115,6 +116,8 @@ class Flow : public Comm, public BackgroundTask {
   virtual void OnMoved(PortChoice::Reason reason) = 0;
   /// Whether all buffers in flight could be registered with `port`.
   virtual bool ReachesAllFrom(const std::shared_ptr<Port>& port) = 0;
+  /// By how much longer to wait, in doublings, before giving up once more: not for the first three times, as another way is drawn each time.
+  static uint32_t Patience(uint32_t given_up) { return std::min(given_up > 2 ? given_up - 2 : 0, 5u); }
   /// What the coming stop is for.
   void Because(PortChoice::Reason reason) { reason_ = reason; }
   /// From now on each sweep tries to connect to what `peer` describes, until it works: a port that is down, or a route

@@ -33,6 +33,10 @@ std::vector<uint16_t> DefaultPorts(uint64_t flow, uint32_t count) {
   return ports;
 }
 
+std::vector<uint16_t> PortsAnew(uint64_t flow, uint32_t generation, uint32_t count) {
+  return DefaultPorts(flow ^ (generation * 0xD6E8FEB86659FD93u), count);
+}
+
 std::vector<uint16_t> SpreadPorts(uint64_t flow, uint32_t lanes, const PathProbe& probe) {
   const std::vector<uint16_t> candidates = DefaultPorts(flow, 4 * lanes + 1);
   std::vector<uint16_t> ports;

@@ -32,6 +32,9 @@ uint16_t PortOfPairNumber(uint32_t number);
 /// equal shape do not meet on one path, and all different.
 std::vector<uint16_t> DefaultPorts(uint64_t flow, uint32_t count);
 
+/// The same for a flow that has begun anew `generation` times: others each time, as what it sent may have got lost on its way.
+std::vector<uint16_t> PortsAnew(uint64_t flow, uint32_t generation, uint32_t count);
+
 /// What is known of the network between two ports: the path (any number that names it) that a source port leads to, or
 /// a negative number where no probe has told.
 using PathProbe = std::function<int(uint16_t port)>;

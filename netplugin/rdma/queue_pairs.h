@@ -104,6 +104,7 @@ class QueuePairs {
   }
   /// Whether a lane takes another write now.
   bool HasRoom(uint32_t lane) const { return in_flight_[lane] < Depth(lane); }
+  uint32_t in_flight(uint32_t lane) const { return in_flight_[lane]; }
   /// The first lane with a write in flight; -1: none has.
   int BusyLane() const;
   /// Completions so far, of any kind.

@@ -161,6 +161,7 @@ void RecvFlow::OnCompletion(const ibv_wc& completion) {
   }
   if (!id.receive) {  // a credit has arrived; when the message will is the sender's business
     Progressed();
+    credited_ns_ = NowNs();
     return;
   }
   PartArrived(id.lane, completion);
@@ -190,6 +191,7 @@ void RecvFlow::PartArrived(uint32_t lane, const ibv_wc& completion) {
     Fail(nccl::kInternalError, "the parts of a message are longer than its receive");
     return;
   }
+  given_up_ = 0;
   request.total += length;
   request.parts = immediate.parts;
   request.arrived |= bit;
@@ -274,6 +276,9 @@ void RecvFlow::BeginAnew(const ControlMessage& message) {
 }
 
 void RecvFlow::OnStopped() {
+  // Credits and acknowledgements may be what got lost.
+  const auto ports = PortsAnew(~flow_, reset_.generation, kMaxParts + 1);
+  for (uint32_t lane = 0; lane <= kControlLane; ++lane) pairs_->SetUdpPort(lane, ports[lane]);
   pairs_->SetTrafficClasses(reset_.port.traffic_class, reset_.port.control_traffic_class);
   ConnectWhenPossible(reset_);
 }
@@ -324,9 +329,18 @@ void RecvFlow::AskToMove() {
   asked_ = Say(please);
 }
 
+/// Without its credits a sender has nothing to send, and nobody else sees that they get lost.
+void RecvFlow::WatchCredits(uint64_t now) {
+  if (state_ != State::kRunning || pairs_->in_flight(kControlLane) == 0 || credited_ns_ == 0) credited_ns_ = now;
+  if (now < credited_ns_ + (kCreditNs << Patience(given_up_))) return;
+  ++given_up_;
+  LaneFailed(kControlLane, IBV_WC_RETRY_EXC_ERR);
+}
+
 /// Only the sender can begin anew: it knows what it has written.
 void RecvFlow::Work(const Tick& tick) {
   if (peer_gone_ || stopping()) return;
+  WatchCredits(tick.now);
   const bool better = ports_.BetterThan(*pairs_->port(), tick.now);
   if (state_ == State::kWaiting && connecting()) {  // the sender has not been told of this port yet
     const uint32_t others = ports_.Others(*pairs_->port(), tick.now);

@@ -28,6 +28,8 @@ class RecvFlow final : public Flow {
   int Test(Request* request, int* done, int* size) override;
 
  private:
+  static constexpr uint64_t kCreditNs = 1'500'000'000;  // 64 bytes that nobody acknowledges for so long are lost
+
   /// A buffer; those of a group lie side by side, and the first is the group's request.
   struct RecvRequest : Request {
     void* data = nullptr;
@@ -73,6 +75,7 @@ class RecvFlow final : public Flow {
   bool ReachesAllFrom(const std::shared_ptr<Port>& port) override;
   void WantAnotherPort() override;
   void AskToMove();
+  void WatchCredits(uint64_t now);
   void OnConnected(const ControlMessage& message) override;
 
   std::array<RecvRequest, kSlots> requests_;
@@ -84,6 +87,8 @@ class RecvFlow final : public Flow {
   uint32_t next_ = 0;      // sequence of the next message
   uint32_t told_ = 0;      // first message whose arrival the sender has not been told of
   uint32_t pending_ = 0;   // posted and not complete
+  uint64_t credited_ns_ = 0;  // when a credit was last acknowledged, or none was in flight
+  uint32_t given_up_ = 0;     // times since a part last came
   uint32_t unannounced_ = 0;
   ControlMessage reset_{};  // the sender's word that is being followed
   bool asked_ = false;     // kPleaseReset was said for this failure

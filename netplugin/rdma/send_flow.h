@@ -30,10 +30,9 @@ class SendFlow final : public Flow {
  private:
   static constexpr uint64_t kSuspectNs = 10'000'000'000;  // how long a lane that failed alone carries nothing
   static constexpr uint64_t kWorthTellingNs = 200'000'000;  // that a lane gives no answer: as soon as TCP would send again
-  // What a lane holds is written again over others, each time later until something completes: once the policy has taken the lane's
+  // What a lane holds is written again over others: once the policy has taken the lane's
   // weight for its silence, and where it has not, when a device that tries again should have said something.
   static constexpr uint64_t kLeftNs = 1'000'000'000, kStuckNs = 10'000'000'000;
-  static constexpr uint32_t kMostPatience = 5;  // doublings
   static constexpr uint64_t kAdaptiveRoutingBytes = 8192; // above, a write of its own ends the part
 
   struct PostedPart : Part {

@@ -57,6 +57,7 @@ void SendFlow::OnMoved(PortChoice::Reason reason) {
 }
 
 void SendFlow::OnStopped() {
+  pairs_->SetUdpPort(kControlLane, PortsAnew(flow_, AwaitedGeneration(), kMaxParts + 1)[kControlLane]);  // of acknowledgements
   const uint64_t now = NowNs();
   for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
     // Of a port that is down no path is to blame.

@@ -124,13 +124,13 @@ void SendFlow::WatchAnswers(uint64_t now) {
   if (state_ != State::kRunning || unanswered_ == 0 || peer_gone_) return;
   Log(nccl::kLogInfo, "send to rank %d over %s: no answer to what %d of %u queue pairs hold; it is written again", recorder_.slot().peer_rank,
       pairs_->port()->name().c_str(), std::popcount(unanswered_), pairs_->lanes());
-  given_up_ = std::min(given_up_ + 1, kMostPatience);
+  ++given_up_;
   restart_wanted_ = true;
 }
 
 bool SendFlow::GivesUp(uint32_t lane, uint64_t silent_ns, uint64_t now) const {
   const bool left = shares_[lane].weight == 0 && suspect_until_[lane] <= now;
-  return silent_ns >= (left ? kLeftNs : kStuckNs) << given_up_;
+  return silent_ns >= (left ? kLeftNs : kStuckNs) << Patience(given_up_);
 }
 
 }  // namespace weft::net::rdma

@@ -36,7 +36,8 @@ def row(cluster, job, kind, found_by):
     time.sleep(PROMISED_MAP_S)
     wait_until(lambda: all(len(uplinks(cluster, leaf)) == 2 for leaf in ("leaf1", "leaf2")) and believed_whole(state(cluster)["links"]), 120,
                "paths over both spines, believed whole")
-    carried = carried_by_spine(cluster, job)
+    # Of a cable that goes down its own leaf knows at once: what is lost is the other's bytes.
+    carried = carried_by_spine(cluster, job, "leaf2" if issubclass(kind, CableDown) else "leaf1")
     where = (cluster, "leaf2" if kind is BlackHole else "leaf1", max(carried, key=carried.get))
     # A cable that the routing protocol has gone around within a second is nothing to move for.
     fault = kind(*where, reroute_s=2) if kind is CableDown else kind(*where)
@@ -119,13 +120,14 @@ def collision():
         take_apart(cluster, cluster.hosts[0::2], cluster.hosts[1::2], JOB)
 
 
-def take_apart(cluster, hosts, others, arguments):
+def take_apart(cluster, hosts, others, arguments, steps=100_000):
+    """`steps`: of the jobs that start one after the other until one is in the first one's way."""
     first = cluster.start_job("first", hosts, 100_000, "weft-replay", arguments)
     first.wait_for_step(20)
     ahead_s = time.monotonic() - uptime(cluster)
     for number in range(MOST_STARTS):
         began_s, alone = uptime(cluster), median_ms(first.steps_done()[-10:])
-        job = cluster.start_job(f"other{number}", others, 100_000, "weft-replay", arguments)
+        job = cluster.start_job(f"other{number}", others, steps, "weft-replay", arguments)
         job.wait_for_step(10)
         moved = [each for each in decisions(cluster, ["place", "replan"], began_s) if " -> " in each["reason"]]
         if moved:

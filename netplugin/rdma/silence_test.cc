@@ -1,0 +1,47 @@
+// RDMA flows over paths that take what is posted and say nothing, with devices that would try again for half a minute. Each test gives up
+// before that.
+#include <gtest/gtest.h>
+
+#include "netplugin/rdma/path.h"
+#include "netplugin/rdma/testing/flow_fixture.h"
+#include "netplugin/testing/agent.h"
+
+namespace weft::net::rdma {
+namespace {
+
+class RdmaSilence : public testing::FlowFixture {};
+
+TEST_F(RdmaSilence, WhatASilentLaneHoldsGoesOverTheOthersOnceThePolicyHasLeftIt) {
+  net::testing::PolicyFile file;
+  std::string why;
+  auto mapping = PolicyMapping::Map(file.fd(), &why);
+  ASSERT_TRUE(mapping) << why;
+  policies_.Offer(std::move(mapping));
+  ASSERT_NO_FATAL_FAILURE(Connect([](RdmaEnvironment& rdma) { rdma.timeout = 20, rdma.retry_count = 7, rdma.queue_pairs = 2; }));
+  const auto port = [&](uint32_t lane) { return static_cast<uint16_t>(sender().lanes[lane].source_port.load()); };
+  const uint16_t silent = port(0), other = port(1);
+  bool told = false;
+  Exchange(60, 32 << 10, 8, [&](int sent) {
+    if (sent == 20) fabric_.SilencePath(silent);
+  }, [&] {
+    if (told || sender().silent_ms[0].load() < 200) return;
+    told = true;
+    const net::testing::WantedLane lanes[] = {{other, 1}};
+    abi::FlowPolicy policy = net::testing::MakePolicy(sender().flow, lanes);
+    policy.lease_until_ns = NowNs() + 60'000'000'000;
+    file.Write(policy);
+  });  // gives up after 30 s, before the device does
+  EXPECT_TRUE(told);
+  EXPECT_EQ(fabric_.counts().failures, 0u) << "no device has said anything";
+  EXPECT_EQ(port(0), silent);
+}
+
+TEST_F(RdmaSilence, CreditsThatGetLostGoAnotherWay) {
+  ASSERT_NO_FATAL_FAILURE(Connect([](RdmaEnvironment& rdma) { rdma.timeout = 20, rdma.retry_count = 7; }));
+  fabric_.SilencePath(DefaultPorts(~sender().flow, kMaxParts + 1)[kControlLane]);
+  Exchange(20, 16 << 10, 8);
+  EXPECT_EQ(fabric_.counts().failures, 0u);
+}
+
+}  // namespace
+}  // namespace weft::net::rdma

@@ -9,7 +9,7 @@ rank=$1 address=$2 gateway=$3 controller=$4 bin=$(dirname "$5") plugin=$6
 share=/run/share
 
 bash "$(dirname "${BASH_SOURCE[0]}")/inside_network.sh" "$address" "$gateway"
-export WEFT_RUN_DIR=/run/weft NCCL_SOCKET_IFNAME==eth0 NCCL_DEBUG=INFO
+export WEFT_RUN_DIR=/run/weft NCCL_SOCKET_IFNAME="=eth0" NCCL_DEBUG=INFO
 mkdir -p "$WEFT_RUN_DIR"
 "$bin/weft-agent" --host "h$((rank + 1))" --controller "$controller" --interfaces eth0 --run-dir "$WEFT_RUN_DIR" --http 127.0.0.1:9464 \
   >"$share/agent.log" 2>&1 &

@@ -16,6 +16,7 @@ sys.path.insert(0, str(pathlib.Path(os.environ["WEFT_SOURCE"]) / "tests" / "roce
 import two_machines_test as machines  # noqa: E402
 
 BOOT_S = 120
+HOST_SPINES = 4  # a machine's cable carries as much as so many spines'
 LIFE_S = 1500  # of a machine
 
 
@@ -60,6 +61,9 @@ class RoceCluster(WeftCluster):
         self.start_fabric()
         self.fabric["hosts"] = [{"name": f"h{leaf}", "leaf": f"leaf{leaf}", "data_address": f"10.{leaf}.250.2"} for leaf in (1, 2)]
         self.hosts = [host["name"] for host in self.fabric["hosts"]]
+        ends = [(f"h{rank + 1}", self._leaf(rank)["identity"]) for rank in (0, 1)]
+        self.config += "links:\n" + "".join(f"- {{from: {one}, to: {other}, rate: {HOST_SPINES * self.rate_mbit()}Mbit/s}}\n"
+                                            for pair in ends for one, other in (pair, pair[::-1]))
         self.start_controller()
         for rank in (0, 1):
             self._attach(rank)
@@ -85,7 +89,7 @@ class RoceCluster(WeftCluster):
         return next(each for each in self.fabric["switches"] if each["name"] == f"leaf{rank + 1}")
 
     def _attach(self, rank):
-        """A machine's cable, slowed towards it as all others are, with answers under the switch's own name; and the leaf's port to the
+        """A machine's cable, slowed towards it, with answers under the switch's own name; and the leaf's port to the
         management network, where the controller is."""
         netns, leaf = self._leaf(rank)["namespace"], rank + 1
         gateway = self.fabric["mgmt_gateway"]
@@ -95,7 +99,7 @@ class RoceCluster(WeftCluster):
         for command in ("tuntap add roce0 mode tap", f"addr add 10.{leaf}.250.1/24 dev roce0 noprefixroute", "link set roce0 up",
                         f"route add 10.{leaf}.250.0/24 dev roce0 src {self._leaf(rank)['identity']}"):
             machines.run("ip", "-n", netns, *command.split())
-        machines.run("tc", "-n", netns, "qdisc", "add", "dev", "roce0", "root", "tbf", "rate", f"{self.rate_mbit()}mbit", "burst", "10000",
+        machines.run("tc", "-n", netns, "qdisc", "add", "dev", "roce0", "root", "tbf", "rate", f"{HOST_SPINES * self.rate_mbit()}mbit", "burst", "10000",
                      "limit", "4194304")
         machines.run("ip", "link", "add", "name", port, "type", "veth", "peer", "name", "manage0", "netns", netns)
         machines.run("ip", "link", "set", port, "master", bridge, "up")

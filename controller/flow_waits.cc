@@ -30,7 +30,7 @@ Change FlowTable::CountArrivals(const std::string& host, const v1::FlowCounters&
     if (const auto lane = flow->lanes.find(of.source_port()); lane != flow->lanes.end()) {
       CountBacklog(lane->second, of, /*sender=*/false, from_s, to_s);
       const int64_t before = std::exchange(lane->second.arrived_bytes, of.wire_bytes());
-      if (before >= 0 && of.wire_bytes() > before) lane->second.arrived_s = to_s;
+      if (before >= 0 && of.wire_bytes() > before) lane->second.arrived_s = from_s;
     }
   }
   flow->waits.peer_s = counters.wait_peer_s();

@@ -21,6 +21,7 @@ constexpr uint32_t kOneInPackets = 16;    // a power of two
 constexpr int kMostPackets = 4096;        // per call
 constexpr int kReceiveBuffer = 128 << 10;
 constexpr size_t kMostInterfaces = 256;
+constexpr uint16_t kLeastRoceBytes = 8 + 12 + 4;  // of UDP: headers and checksum of an empty packet
 
 /// One in 16 of the IPv4 packets that the host sends and that are TCP or go to RoCEv2's port. The socket is a cooked one: byte 0 is
 /// the IP header's first.
@@ -55,7 +56,7 @@ std::optional<SentPacket> ParseSentPacket(std::span<const uint8_t> packet) {
   const size_t header = static_cast<size_t>(packet[0] & 0x0F) * 4;
   if (header < 20 || packet.size() < header + 4 || (packet[6] & 0x1F) != 0 || packet[7] != 0) return std::nullopt;
   const auto at = [&](size_t i) { return static_cast<uint16_t>(packet[header + i] << 8 | packet[header + i + 1]); };
-  const bool roce = packet[9] == IPPROTO_UDP && at(2) == abi::kRocePort;
+  const bool roce = packet[9] == IPPROTO_UDP && at(2) == abi::kRocePort && packet.size() >= header + 6 && at(4) >= kLeastRoceBytes;  // not our own probes
   if (!roce && packet[9] != IPPROTO_TCP) return std::nullopt;
   return SentPacket{.dscp = packet[1] >> 2, .source_port = at(0), .roce = roce};
 }

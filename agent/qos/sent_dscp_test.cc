@@ -19,6 +19,7 @@ std::vector<uint8_t> Packet(uint8_t tos, uint8_t protocol, uint16_t source, uint
   packet[21] = static_cast<uint8_t>(source);
   packet[22] = static_cast<uint8_t>(destination >> 8);
   packet[23] = static_cast<uint8_t>(destination);
+  if (protocol == 17) packet.insert(packet.end(), {0, 64, 0, 0});  // its length and checksum
   return packet;
 }
 
@@ -31,6 +32,9 @@ TEST(SentPacket, SaysDscpAndPort) {
   const auto roce = ParseSentPacket(Packet(0x68, 17, 49441, 4791));
   ASSERT_TRUE(roce);
   EXPECT_TRUE(roce->roce);
+  std::vector<uint8_t> probe = Packet(0, 17, 49441, 4791);
+  probe[25] = 10;
+  EXPECT_FALSE(ParseSentPacket(probe)) << "too short for a packet of RoCE: the agent's own probe";
 }
 
 TEST(SentPacket, OtherPacketsAreNone) {

@@ -42,11 +42,14 @@ ControlChannel::Got ControlChannel::Receive(ControlMessage* message, const char*
   return Got::kMessage;
 }
 
-/// Who the flow's packets go from and to: over RoCEv2 the ports' GIDs are IP addresses, which need not be those of the rendezvous.
+/// Who the flow's packets go from and to: over RoCEv2 the ports' GIDs are IP addresses, which need not be those of the rendezvous. Of the
+/// ports that the flow begins with: it may move to others.
 FlowIdentity OnTheNetwork(const Flow::Setup& setup) {
   FlowIdentity identity = setup.identity;
   identity.peer_port = 0;
-  if (!setup.pairs->port()->ethernet()) return identity;
+  const auto link_local = [](const uint8_t* gid) { return gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80; };
+  const uint8_t *own = setup.pairs->port()->info().gid, *peer = setup.peer.port.gid;
+  if (!setup.pairs->port()->ethernet() || link_local(own) || link_local(peer)) return identity;
   identity.peer_port = abi::kRocePort;
   identity.local = AddressOfGid(setup.pairs->port()->info().gid);
   identity.peer = AddressOfGid(setup.peer.port.gid);
@@ -163,11 +166,12 @@ void Flow::Poll() {
   const bool timed = times_completions_ && Observed();
   // What arrived before the peer went is there: no request may be failed while its completion waits in the queue.
   for (int round = 0; round < 4 || peer_gone_ || error_ != nccl::kSuccess; ++round) {
+    const uint64_t before = timed ? MeterNs() : 0;
     const int count = pairs_->Poll(completions, 16);
-    taken_ns_ = timed ? MeterNs() : 0;
+    if (count > 0) taken_ns_ = timed ? MeterNs() : 0;
     for (int i = 0; i < count; ++i) OnCompletion(completions[i]);
     if (count < 16) {
-      empty_ns_ = taken_ns_;
+      empty_ns_ = before;
       return;
     }
   }

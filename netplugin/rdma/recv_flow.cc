@@ -156,12 +156,15 @@ void RecvFlow::OnCompletion(const ibv_wc& completion) {
   const WorkId id = WorkId::Unpack(completion.wr_id);
   if (id.generation != pairs_->generation()) return;
   if (completion.status != IBV_WC_SUCCESS) {
+    credits_lost_ = credits_lost_ || (id.lane == kControlLane && completion.status == IBV_WC_RETRY_EXC_ERR);
     LaneFailed(id.lane, completion.status);
     return;
   }
   if (!id.receive) {  // a credit has arrived; when the message will is the sender's business
     Progressed();
-    credited_ns_ = NowNs();
+    const uint64_t now = NowNs();
+    if (now < credited_ns_ + kCreditNs / 2) given_up_ = 0;  // its way is no slow one
+    credited_ns_ = now;
     return;
   }
   PartArrived(id.lane, completion);
@@ -191,7 +194,6 @@ void RecvFlow::PartArrived(uint32_t lane, const ibv_wc& completion) {
     Fail(nccl::kInternalError, "the parts of a message are longer than its receive");
     return;
   }
-  given_up_ = 0;
   request.total += length;
   request.parts = immediate.parts;
   request.arrived |= bit;
@@ -200,7 +202,7 @@ void RecvFlow::PartArrived(uint32_t lane, const ibv_wc& completion) {
     request.late_ns = std::max(request.late_ns, taken_ns() - empty_ns());
   }
   Progressed();
-  const uint64_t now = NowNs();
+  const uint64_t now = credited_ns_ = NowNs();  // while something comes, the sender has credits
   if (recorder_.waiting()) recorder_.WaitEnds(recorder_.slot().wait_peer_ns, now);
   recorder_.Active(now, length);
   Bump(recorder_.lane(lane).bytes, length);
@@ -276,9 +278,12 @@ void RecvFlow::BeginAnew(const ControlMessage& message) {
 }
 
 void RecvFlow::OnStopped() {
-  // Credits and acknowledgements may be what got lost.
+  // Credits and acknowledgements may be what got lost. Those of pairs that do get through stay where they are.
   const auto ports = PortsAnew(~flow_, reset_.generation, kMaxParts + 1);
-  for (uint32_t lane = 0; lane <= kControlLane; ++lane) pairs_->SetUdpPort(lane, ports[lane]);
+  for (uint32_t lane = 0; lane < kMaxParts; ++lane) {
+    if (reset_.slots[0].unanswered >> lane & 1) pairs_->SetUdpPort(lane, ports[lane]);
+  }
+  if (std::exchange(credits_lost_, false)) pairs_->SetUdpPort(kControlLane, ports[kControlLane]);
   pairs_->SetTrafficClasses(reset_.port.traffic_class, reset_.port.control_traffic_class);
   ConnectWhenPossible(reset_);
 }
@@ -334,6 +339,7 @@ void RecvFlow::WatchCredits(uint64_t now) {
   if (state_ != State::kRunning || pairs_->in_flight(kControlLane) == 0 || credited_ns_ == 0) credited_ns_ = now;
   if (now < credited_ns_ + (kCreditNs << Patience(given_up_))) return;
   ++given_up_;
+  credits_lost_ = true;
   LaneFailed(kControlLane, IBV_WC_RETRY_EXC_ERR);
 }
 

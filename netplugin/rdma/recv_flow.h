@@ -28,7 +28,7 @@ class RecvFlow final : public Flow {
   int Test(Request* request, int* done, int* size) override;
 
  private:
-  static constexpr uint64_t kCreditNs = 1'500'000'000;  // 64 bytes that nobody acknowledges for so long are lost
+  static constexpr uint64_t kCreditNs = 1'500'000'000;  // credits that nobody acknowledges for so long, while nothing comes, are taken for lost
 
   /// A buffer; those of a group lie side by side, and the first is the group's request.
   struct RecvRequest : Request {
@@ -88,7 +88,8 @@ class RecvFlow final : public Flow {
   uint32_t told_ = 0;      // first message whose arrival the sender has not been told of
   uint32_t pending_ = 0;   // posted and not complete
   uint64_t credited_ns_ = 0;  // when a credit was last acknowledged, or none was in flight
-  uint32_t given_up_ = 0;     // times since a part last came
+  bool credits_lost_ = false; // the path of credits is to be another one
+  uint32_t given_up_ = 0;     // times since a credit was acknowledged soon
   uint32_t unannounced_ = 0;
   ControlMessage reset_{};  // the sender's word that is being followed
   bool asked_ = false;     // kPleaseReset was said for this failure

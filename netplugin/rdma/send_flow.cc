@@ -170,6 +170,7 @@ void SendFlow::BeginPart(PostedPart& part) {
   part.ordinal = ++lane_parts_[part.lane];
   part.sent_ns = Observed() ? MeterNs() : 0;
   part.wire_bytes = 0;
+  part.begun_ns = NowNs();
 }
 
 /// The receiver has said when the parts of a message came.
@@ -196,7 +197,7 @@ void SendFlow::MeasureAnew() {
 
 bool SendFlow::PostPart(SendRequest& request, uint32_t index) {
   PostedPart& part = request.parts[index];
-  if (part.posted == 0) BeginPart(part);
+  if (part.posted == 0 && pairs_->HasRoom(part.lane)) BeginPart(part);
   while (!part.ended) {
     if (!pairs_->HasRoom(part.lane)) return false;
     Immediate immediate;
@@ -262,6 +263,8 @@ void SendFlow::OnCompletion(const ibv_wc& completion) {
     LaneFailed(id.lane, completion.status);
     return;
   }
+  Progressed();
+  if (id.lane < kMaxParts) answered_ns_[id.lane] = NowNs();
   if (!id.last) return;
   SendRequest& request = requests_[id.slot % kSlots];
   PartDone(request, request.parts[id.part % kMaxParts]);
@@ -273,7 +276,9 @@ void SendFlow::PartDone(SendRequest& request, PostedPart& part) {
   Progressed();
   const uint64_t now = NowNs();
   recorder_.Active(now, part.length);
-  answered_ns_[part.lane % kMaxParts] = now;
+  uint64_t& answered = answered_ns_[part.lane % kMaxParts];
+  answered = std::max(answered, now);
+  took_ns_[part.lane % kMaxParts] = part.begun_ns != 0 ? now - std::min(now, part.begun_ns) : 0;
   if (++request.parts_done < request.part_count) return;
   request.done = true;
   given_up_ = 0;
@@ -290,6 +295,7 @@ void SendFlow::OnMessage(const ControlMessage& message) {
     } else if (message.hint == Hint::kTakeAnotherPort) {
       out_of_reach_ = true;
     } else {
+      credits_doubted_ = true;
       LaneFailed(kControlLane, IBV_WC_REM_OP_ERR);
     }
   } else if (message.type == ControlType::kResetDone && state_ == State::kWaiting &&

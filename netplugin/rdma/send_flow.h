@@ -40,7 +40,8 @@ class SendFlow final : public Flow {
     bool ended = false;   // its last write, too
     bool done = false;    // and acknowledged
     uint32_t ordinal = 0;      // of its lane's parts
-    uint64_t sent_ns = 0;      // when it was first posted, MeterNs(); 0: not measured
+    uint64_t begun_ns = 0;     // when it was first posted
+    uint64_t sent_ns = 0;      // the same as MeterNs(); 0: not measured
     uint64_t wire_bytes = 0;
   };
   struct SendRequest : Request {
@@ -89,7 +90,7 @@ class SendFlow final : public Flow {
   void ApplyPorts();
   void Reweigh(uint64_t now);
   void WatchAnswers(uint64_t now);
-  bool GivesUp(uint32_t lane, uint64_t silent_ns, uint64_t now) const;
+  bool GivesUp(uint32_t lane, uint64_t now) const;
   bool Wanted(uint16_t port) const;
   bool PolicyLeased(uint64_t now) const { return entry_.Leased(services_.policies, now); }
   uint8_t WantedClass(uint64_t now) const;
@@ -114,6 +115,9 @@ class SendFlow final : public Flow {
   std::array<PartMeter, kMaxParts> meters_;
   std::array<uint32_t, kMaxParts> lane_parts_{};   // begun on a lane
   uint32_t unanswered_ = 0;   // bit i: lane i failed for want of an answer
+  std::array<uint64_t, kMaxParts> took_ns_{};  // that the last part on a lane took
+  uint64_t connected_ns_ = 0;
+  bool credits_doubted_ = false;  // the receiver asked to begin anew
   uint32_t given_up_ = 0;     // times since a message was last done
   uint64_t silent_ns_ = UINT64_MAX;  // background thread
   uint64_t pacing_bps_ = 0;

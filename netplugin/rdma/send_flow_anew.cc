@@ -57,18 +57,21 @@ void SendFlow::OnMoved(PortChoice::Reason reason) {
 }
 
 void SendFlow::OnStopped() {
-  pairs_->SetUdpPort(kControlLane, PortsAnew(flow_, AwaitedGeneration(), kMaxParts + 1)[kControlLane]);  // of acknowledgements
+  if (std::exchange(credits_doubted_, false)) {  // their acknowledgements may be what got lost
+    pairs_->SetUdpPort(kControlLane, PortsAnew(flow_, AwaitedGeneration(), kMaxParts + 1)[kControlLane]);
+  }
   const uint64_t now = NowNs();
   for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
     // Of a port that is down no path is to blame.
     if ((unanswered_ >> lane & 1) && !pairs_->port()->WasDown(now)) suspect_until_[lane] = now + kSuspectNs;
   }
-  unanswered_ = 0;
+  const auto unanswered = static_cast<uint8_t>(std::exchange(unanswered_, 0));
   const uint8_t data_class = WantedClass(now);
   const int control = services_.environment.rdma.control_traffic_class;
   pairs_->SetTrafficClasses(data_class, control >= 0 ? static_cast<uint8_t>(control) : data_class);
   ControlMessage reset = Message(ControlType::kReset);
   reset.hint = std::exchange(hint_, Hint::kNone);
+  reset.slots[0].unanswered = unanswered;
   Say(reset);
 }
 
@@ -76,7 +79,7 @@ void SendFlow::OnStopped() {
 void SendFlow::OnConnected(const ControlMessage& report) {
   ApplyReport(report);
   MeasureAnew();
-  answered_ns_.fill(0);
+  connected_ns_ = NowNs();
   pairs_->memory().credits.fill({});  // their keys may be those of another port; the receiver writes all of them again
   if (error_ != nccl::kSuccess || !Say(Message(ControlType::kReady))) return;
   state_ = State::kRunning;

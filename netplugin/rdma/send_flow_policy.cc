@@ -61,6 +61,10 @@ void SendFlow::ApplyPorts() {
       ports_refused_ = true;
       continue;
     }
+    // What has been measured is the other way's.
+    recorder_.lane(lane).backlog_ns.store(0, std::memory_order_relaxed);
+    recorder_.lane(lane).backlog_bytes.store(0, std::memory_order_relaxed);
+    meters_[lane].Forget();
     if (!pairs_->MoveUdpPort(lane, port)) {
       pairs_->SetUdpPort(lane, port);
       restart_wanted_ = true;
@@ -119,7 +123,7 @@ void SendFlow::WatchAnswers(uint64_t now) {
     const uint64_t silent_ns = now - std::min(now, since);
     const uint64_t silent_ms = silent_ns < kWorthTellingNs ? 0 : std::min<uint64_t>(silent_ns / 1'000'000, UINT32_MAX);
     recorder_.slot().silent_ms[lane].store(static_cast<uint32_t>(silent_ms), std::memory_order_relaxed);
-    if (holds[lane] && GivesUp(lane, silent_ns, now)) unanswered_ |= 1u << lane;
+    if (holds[lane] && GivesUp(lane, now)) unanswered_ |= 1u << lane;
   }
   if (state_ != State::kRunning || unanswered_ == 0 || peer_gone_) return;
   Log(nccl::kLogInfo, "send to rank %d over %s: no answer to what %d of %u queue pairs hold; it is written again", recorder_.slot().peer_rank,
@@ -128,9 +132,11 @@ void SendFlow::WatchAnswers(uint64_t now) {
   restart_wanted_ = true;
 }
 
-bool SendFlow::GivesUp(uint32_t lane, uint64_t silent_ns, uint64_t now) const {
+/// A lane that is slow is not silent: four times as long as its last part took is no more than waiting for the next.
+bool SendFlow::GivesUp(uint32_t lane, uint64_t now) const {
+  const uint64_t silent_ns = now - std::min(now, std::max(answered_ns_[lane], connected_ns_));
   const bool left = shares_[lane].weight == 0 && suspect_until_[lane] <= now;
-  return silent_ns >= (left ? kLeftNs : kStuckNs) << Patience(given_up_);
+  return silent_ns >= std::max(4 * took_ns_[lane], (left ? kLeftNs : kStuckNs) << Patience(given_up_));
 }
 
 }  // namespace weft::net::rdma

@@ -162,9 +162,7 @@ void RecvFlow::OnCompletion(const ibv_wc& completion) {
   }
   if (!id.receive) {  // a credit has arrived; when the message will is the sender's business
     Progressed();
-    const uint64_t now = NowNs();
-    if (now < credited_ns_ + kCreditNs / 2) given_up_ = 0;  // its way is no slow one
-    credited_ns_ = now;
+    ++acknowledged_;
     return;
   }
   PartArrived(id.lane, completion);
@@ -336,6 +334,10 @@ void RecvFlow::AskToMove() {
 
 /// Without its credits a sender has nothing to send, and nobody else sees that they get lost.
 void RecvFlow::WatchCredits(uint64_t now) {
+  if (acknowledged_ != std::exchange(seen_acknowledged_, acknowledged_)) {
+    if (now < credited_ns_ + kCreditNs / 2) given_up_ = 0;  // its way is no slow one
+    credited_ns_ = std::max(credited_ns_, now);
+  }
   if (state_ != State::kRunning || pairs_->in_flight(kControlLane) == 0 || credited_ns_ == 0) credited_ns_ = now;
   if (now < credited_ns_ + (kCreditNs << Patience(given_up_))) return;
   ++given_up_;

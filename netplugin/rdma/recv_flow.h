@@ -88,6 +88,7 @@ class RecvFlow final : public Flow {
   uint32_t told_ = 0;      // first message whose arrival the sender has not been told of
   uint32_t pending_ = 0;   // posted and not complete
   uint64_t credited_ns_ = 0;  // when a credit was last acknowledged, or none was in flight
+  uint64_t acknowledged_ = 0, seen_acknowledged_ = 0;  // credits
   bool credits_lost_ = false; // the path of credits is to be another one
   uint32_t given_up_ = 0;     // times since a credit was acknowledged soon
   uint32_t unannounced_ = 0;

@@ -170,7 +170,6 @@ void SendFlow::BeginPart(PostedPart& part) {
   part.ordinal = ++lane_parts_[part.lane];
   part.sent_ns = Observed() ? MeterNs() : 0;
   part.wire_bytes = 0;
-  part.begun_ns = NowNs();
 }
 
 /// The receiver has said when the parts of a message came.
@@ -197,7 +196,10 @@ void SendFlow::MeasureAnew() {
 
 bool SendFlow::PostPart(SendRequest& request, uint32_t index) {
   PostedPart& part = request.parts[index];
-  if (part.posted == 0 && pairs_->HasRoom(part.lane)) BeginPart(part);
+  if (part.posted == 0 && pairs_->HasRoom(part.lane)) {
+    BeginPart(part);
+    part.begun_ns = std::max(request.posted_ns, connected_ns_);
+  }
   while (!part.ended) {
     if (!pairs_->HasRoom(part.lane)) return false;
     Immediate immediate;
@@ -264,8 +266,10 @@ void SendFlow::OnCompletion(const ibv_wc& completion) {
     return;
   }
   Progressed();
-  if (id.lane < kMaxParts) answered_ns_[id.lane] = NowNs();
-  if (!id.last) return;
+  if (!id.last) {
+    if (id.lane < kMaxParts) answered_ns_[id.lane] = NowNs();
+    return;
+  }
   SendRequest& request = requests_[id.slot % kSlots];
   PartDone(request, request.parts[id.part % kMaxParts]);
 }

@@ -50,7 +50,10 @@ def judge(folder, rounds):
             for each in range(rounds):
                 texts = {program: read(folder, f"{each}.{kind}.{bytes_}.{program}") for program in ("perftest", "weft")}
                 try:
-                    pairs.append(tuple(figure(kind, text, program, bytes_) for program, text in texts.items()))
+                    pair = tuple(figure(kind, text, program, bytes_) for program, text in texts.items())
+                    if not all(pair):
+                        raise ValueError("a figure of 0")
+                    pairs.append(pair)
                 except (ValueError, KeyError, IndexError):
                     check(False, f"round {each}, {kind} of {bytes_} bytes: {texts}")
             if not pairs:

@@ -337,12 +337,15 @@ void Flow::ReadControl() {
 /// A device must end every write within what it was told to wait. One that does not (rdma_rxe forgets a pair now and
 /// then when its cable was down) is treated as one that failed.
 void Flow::LookForStandstill(uint64_t now) {
-  const int lane = pairs_->BusyLane();
-  if (state_ != State::kRunning || lane < 0 || pairs_->completed() != seen_completed_) {
+  const int busy = pairs_->BusyLane();
+  if (state_ != State::kRunning || busy < 0 || pairs_->completed() != seen_completed_) {
     seen_completed_ = pairs_->completed();
     moved_ns_ = now;
   } else if (now > moved_ns_ + 2 * pairs_->port()->PatienceNs() + 1'000'000'000) {
-    LaneFailed(static_cast<uint32_t>(lane), IBV_WC_RESP_TIMEOUT_ERR);
+    for (uint32_t lane = 0; lane <= kControlLane; ++lane) {
+      if (pairs_->in_flight(lane) > 0) Unanswered(lane);
+    }
+    LaneFailed(static_cast<uint32_t>(busy), IBV_WC_RESP_TIMEOUT_ERR);
   }
 }
 

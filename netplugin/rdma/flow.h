@@ -106,6 +106,8 @@ class Flow : public Comm, public BackgroundTask {
   /// Of what Poll() is handing out: when it was taken, and when nothing had completed yet (MeterNs(), 0: not known).
   uint64_t taken_ns() const { return taken_ns_; }
   uint64_t empty_ns() const { return empty_ns_; }
+  /// Nobody answers to what `lane` holds: it is to go another way, or its acknowledgements are.
+  virtual void Unanswered(uint32_t lane) = 0;
   /// From a completion: leaves the rest to the background thread.
   void LaneFailed(uint32_t lane, ibv_wc_status status);
   /// Stops the pairs and, once all that was posted has ended, sets them back for `generation`: then OnStopped(), in this

@@ -156,7 +156,7 @@ void RecvFlow::OnCompletion(const ibv_wc& completion) {
   const WorkId id = WorkId::Unpack(completion.wr_id);
   if (id.generation != pairs_->generation()) return;
   if (completion.status != IBV_WC_SUCCESS) {
-    credits_lost_ = credits_lost_ || (id.lane == kControlLane && completion.status == IBV_WC_RETRY_EXC_ERR);
+    if (completion.status == IBV_WC_RETRY_EXC_ERR) Unanswered(id.lane);
     LaneFailed(id.lane, completion.status);
     return;
   }
@@ -341,7 +341,7 @@ void RecvFlow::WatchCredits(uint64_t now) {
   if (state_ != State::kRunning || pairs_->in_flight(kControlLane) == 0 || credited_ns_ == 0) credited_ns_ = now;
   if (now < credited_ns_ + (kCreditNs << Patience(given_up_))) return;
   ++given_up_;
-  credits_lost_ = true;
+  Unanswered(kControlLane);
   LaneFailed(kControlLane, IBV_WC_RETRY_EXC_ERR);
 }
 

@@ -60,6 +60,7 @@ class RecvFlow final : public Flow {
   void OnMessage(const ControlMessage& message) override;
   void Work(const Tick& tick) override;
   void OnCompletion(const ibv_wc& completion) override;
+  void Unanswered(uint32_t lane) override { credits_lost_ = credits_lost_ || lane == kControlLane; }
 
   bool HasRoom(int n) const;
   void Post(void* data, uint64_t size, int tag, MemoryRegion* region, uint32_t key);

@@ -261,7 +261,7 @@ void SendFlow::OnCompletion(const ibv_wc& completion) {
   if (id.generation != pairs_->generation()) return;
   if (completion.status != IBV_WC_SUCCESS) {
     // Flushed ones only follow; the lane to blame said something else.
-    if (completion.status == IBV_WC_RETRY_EXC_ERR && id.lane < kMaxParts) unanswered_ |= 1u << id.lane;
+    if (completion.status == IBV_WC_RETRY_EXC_ERR) Unanswered(id.lane);
     LaneFailed(id.lane, completion.status);
     return;
   }
@@ -282,7 +282,7 @@ void SendFlow::PartDone(SendRequest& request, PostedPart& part) {
   recorder_.Active(now, part.length);
   uint64_t& answered = answered_ns_[part.lane % kMaxParts];
   answered = std::max(answered, now);
-  took_ns_[part.lane % kMaxParts] = part.begun_ns != 0 ? now - std::min(now, part.begun_ns) : 0;
+  if (part.begun_ns != 0) took_ns_[part.lane % kMaxParts] = now - std::min(now, part.begun_ns);
   if (++request.parts_done < request.part_count) return;
   request.done = true;
   given_up_ = 0;

@@ -59,6 +59,9 @@ class SendFlow final : public Flow {
   void OnMessage(const ControlMessage& message) override;
   void Work(const Tick& tick) override;
   void OnCompletion(const ibv_wc& completion) override;
+  void Unanswered(uint32_t lane) override {
+    if (lane < kMaxParts) unanswered_ |= 1u << lane;
+  }
 
   void LogPaths(const char* what) const;
   std::optional<uint32_t> FindCredit(int32_t tag, Credit* credit) const;

@@ -120,6 +120,7 @@ void SendFlow::ApplyReport(const ControlMessage& report) {
       PostedPart& part = request.parts[i];
       if (part.done) continue;
       if (later || slot.complete || (slot.arrived >> i & 1)) {
+        part.begun_ns = 0;  // how long it took the lane is not known: what got lost was the answer
         PartDone(request, part);
       } else {
         part.posted = 0;

@@ -123,7 +123,7 @@ void SendFlow::WatchAnswers(uint64_t now) {
     const uint64_t silent_ns = now - std::min(now, since);
     const uint64_t silent_ms = silent_ns < kWorthTellingNs ? 0 : std::min<uint64_t>(silent_ns / 1'000'000, UINT32_MAX);
     recorder_.slot().silent_ms[lane].store(static_cast<uint32_t>(silent_ms), std::memory_order_relaxed);
-    if (holds[lane] && GivesUp(lane, now)) unanswered_ |= 1u << lane;
+    if (holds[lane] && GivesUp(lane, now)) Unanswered(lane);
   }
   if (state_ != State::kRunning || unanswered_ == 0 || peer_gone_) return;
   Log(nccl::kLogInfo, "send to rank %d over %s: no answer to what %d of %u queue pairs hold; it is written again", recorder_.slot().peer_rank,

@@ -43,5 +43,14 @@ TEST_F(RdmaSilence, CreditsThatGetLostGoAnotherWay) {
   EXPECT_EQ(fabric_.counts().failures, 0u);
 }
 
+TEST_F(RdmaSilence, AcknowledgementsThatGetLostGoAnotherWay) {
+  ASSERT_NO_FATAL_FAILURE(Connect([](RdmaEnvironment& rdma) { rdma.timeout = 8, rdma.retry_count = 0, rdma.queue_pairs = 2; }));
+  Exchange(60, 32 << 10, 8, [&](int sent) {
+    if (sent == 20) fabric_.SilencePath(DefaultPorts(~sender().flow, kMaxParts + 1)[0]);
+  });
+  EXPECT_EQ(fabric_.counts().lost_acknowledgements, 1u) << "the same way was taken again";
+  EXPECT_EQ(fabric_.counts().failures, 0u) << "no device has said anything";
+}
+
 }  // namespace
 }  // namespace weft::net::rdma

@@ -82,7 +82,7 @@ class RoceCluster(WeftCluster):
             except subprocess.TimeoutExpired:
                 said = "did not end"
             if kind is not None:
-                print(f"--- machine {rank}: {said}", self.shared(rank, "agent.log")[-2000:], sep="\n", flush=True)
+                print(f"--- machine {rank}: {said}", *(self.shared(rank, f"{log}.log")[-4000:] for log in ("agent", "a")), sep="\n", flush=True)
         super().__exit__(kind, value, traceback)
 
     def _leaf(self, rank):

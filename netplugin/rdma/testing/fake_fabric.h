@@ -31,7 +31,8 @@ class FakeFabric {
   void FailWrites(uint32_t one_in);
   /// All writes that leave through `udp_port` fail: a path that is broken. 0: none.
   void BreakPath(uint16_t udp_port);
-  /// What leaves through `udp_port` is not carried out and does not fail: a path that takes it and says nothing. 0: none.
+  /// What leaves through `udp_port` is not carried out and does not fail: a path that takes it and says nothing. Acknowledgements leave
+  /// through the port of the pair that is written to: then a write is carried out and its pair hears nothing more. 0: none.
   void SilencePath(uint16_t udp_port);
   /// Nothing gets from one device to the other any more, though both are up. `seen`: who connects is told.
   void Cut(int a, int b, bool seen = false);

@@ -13,7 +13,6 @@ namespace {
 constexpr int kMaxBackoff = 16;
 constexpr double kForgotten = 3600;      // seconds after which what was earlier counts no more
 constexpr int64_t kLately = 5;           // slots in which a lane that is answered has carried something
-constexpr double kSentAgain = 0.75;      // of a silence: when the newest was sent again, at the latest
 constexpr int64_t kLossSlots = 10;       // that loss is counted over
 // A connection that begins loses segments anywhere: between so many slots before these and so many a lane has sent already.
 constexpr int64_t kSettledFrom = 18, kSettledTo = 8;
@@ -76,8 +75,7 @@ std::map<LinkWitness, LinkEvidence> SilentEvidence(const FlowTable& table, const
       if (links == nullptr || to == nullptr) continue;
       // One that has just begun to send again and again is neither.
       const bool answers = lane.active && lane.silent_s <= 0 && lane.carried.Sum(slot - kLately, slot) > 0;
-      // Not what a queue behind the break still let through: of bytes that are sent again after twice as long each time, some were lately.
-      const bool arrives = lane.arrives() && lane.arrived_s >= lane.silent_at_s - kSentAgain * lane.silent_s;
+      const bool arrives = lane.arrives();
       if (answers) answered.insert(links->begin(), links->end());
       const bool is_silent = !arrives && lane.silent_s >= kSilentAfter && lives.contains(*to);
       if (is_silent) silent.emplace_back(&flow, links);

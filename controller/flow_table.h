@@ -3,6 +3,7 @@
 // here, and what makes no sense is counted and ignored.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -51,9 +52,13 @@ struct Lane {
 
   /// Whether it may be given bytes.
   bool usable() const { return !failed && !silent; }
-  /// What it sends again in its silence does arrive: acknowledgements are what is lost, on a way of their own.
-  bool arrives() const { return silent_s > 0 && arrived_s >= silent_at_s - silent_s + kOnItsWay; }
+  /// What it sends again in its silence does arrive: acknowledgements are what is lost, on a way of their own. Not what was on its way
+  /// before, nor what a queue behind a break still let through: of what is sent again after twice as long each time, some came lately.
+  bool arrives() const {
+    return silent_s > 0 && arrived_s >= silent_at_s - std::min(silent_s - kOnItsWay, kSentAgain * silent_s);
+  }
   static constexpr double kOnItsWay = 0.5;  ///< seconds for which what was sent before may still arrive and be told of
+  static constexpr double kSentAgain = 0.75;  ///< of a silence: when the newest was sent again, at the latest
 };
 
 /// A lane whose path fell silent.

@@ -281,7 +281,10 @@ void RecvFlow::OnStopped() {
   for (uint32_t lane = 0; lane < kMaxParts; ++lane) {
     if (reset_.slots[0].unanswered >> lane & 1) pairs_->SetUdpPort(lane, ports[lane]);
   }
-  if (std::exchange(credits_lost_, false)) pairs_->SetUdpPort(kControlLane, ports[kControlLane]);
+  const uint32_t as = reset_.slots[0].arrived;
+  if (std::exchange(credits_lost_, false)) {
+    pairs_->SetUdpPort(kControlLane, as > 0 && as <= pairs_->lanes() ? pairs_->UdpPort(as - 1) : ports[kControlLane]);
+  }
   pairs_->SetTrafficClasses(reset_.port.traffic_class, reset_.port.control_traffic_class);
   ConnectWhenPossible(reset_);
 }

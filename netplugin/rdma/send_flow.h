@@ -83,6 +83,7 @@ class SendFlow final : public Flow {
   bool ReachesAllFrom(const std::shared_ptr<Port>& port) override;
   void WantAnotherPort() override { restart_wanted_ = true; }
   void TakeTurns();
+  std::optional<uint32_t> LaneForCredits();
   void WorkWhileStopped(uint64_t now);
   bool Paced(uint64_t size);
   bool GateOpens();
@@ -94,6 +95,7 @@ class SendFlow final : public Flow {
   void Reweigh(uint64_t now);
   void WatchAnswers(uint64_t now);
   bool GivesUp(uint32_t lane, uint64_t now) const;
+  uint32_t PolicyWeight(uint32_t lane) const;
   bool Wanted(uint16_t port) const;
   bool PolicyLeased(uint64_t now) const { return entry_.Leased(services_.policies, now); }
   uint8_t WantedClass(uint64_t now) const;
@@ -115,12 +117,14 @@ class SendFlow final : public Flow {
   std::array<LaneShare, kMaxParts> shares_{};
   std::array<uint64_t, kMaxParts> suspect_until_{};
   std::array<uint64_t, kMaxParts> answered_ns_{};  // when a lane last had nothing in flight or heard of the peer's NIC
+  std::array<uint64_t, kMaxParts> heard_ns_{};     // when the peer's NIC last acknowledged something; 0: never
   std::array<PartMeter, kMaxParts> meters_;
   std::array<uint32_t, kMaxParts> lane_parts_{};   // begun on a lane
   uint32_t unanswered_ = 0;   // bit i: lane i failed for want of an answer
   std::array<uint64_t, kMaxParts> took_ns_{};  // that the last part on a lane took
   uint64_t connected_ns_ = 0;
   bool credits_doubted_ = false;  // the receiver asked to begin anew
+  uint32_t credit_ways_ = 0;  // lanes whose ways credits have tried since a message was last done
   uint32_t given_up_ = 0;     // times since a message was last done
   uint64_t silent_ns_ = UINT64_MAX;  // background thread
   uint64_t pacing_bps_ = 0;

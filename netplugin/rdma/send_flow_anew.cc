@@ -56,9 +56,25 @@ void SendFlow::OnMoved(PortChoice::Reason reason) {
   }
 }
 
+/// A lane that was heard of after others is one whose ways, there and back, are open: credits can take them the other way round. Each time
+/// that it was in vain the next one; nullopt: all have been tried.
+std::optional<uint32_t> SendFlow::LaneForCredits() {
+  const auto heard = [&](uint32_t lane) { return (unanswered_ >> lane & 1) ? 0 : heard_ns_[lane]; };
+  for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
+    uint32_t later = 0;
+    for (uint32_t other = 0; other < pairs_->lanes(); ++other) later += heard(other) > heard(lane) || (heard(other) == heard(lane) && other < lane);
+    if (heard(lane) == 0 || later != credit_ways_) continue;
+    ++credit_ways_;
+    return lane;
+  }
+  return std::nullopt;
+}
+
 void SendFlow::OnStopped() {
+  std::optional<uint32_t> credits_as;
   if (std::exchange(credits_doubted_, false)) {  // their acknowledgements may be what got lost
-    pairs_->SetUdpPort(kControlLane, PortsAnew(flow_, AwaitedGeneration(), kMaxParts + 1)[kControlLane]);
+    credits_as = LaneForCredits();
+    pairs_->SetUdpPort(kControlLane, credits_as ? pairs_->UdpPort(*credits_as) : PortsAnew(flow_, AwaitedGeneration(), kMaxParts + 1)[kControlLane]);
   }
   const uint64_t now = NowNs();
   for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
@@ -72,6 +88,7 @@ void SendFlow::OnStopped() {
   ControlMessage reset = Message(ControlType::kReset);
   reset.hint = std::exchange(hint_, Hint::kNone);
   reset.slots[0].unanswered = unanswered;
+  reset.slots[0].arrived = static_cast<uint8_t>(credits_as ? *credits_as + 1 : 0);
   Say(reset);
 }
 
@@ -105,6 +122,7 @@ void SendFlow::OnConnected(const ControlMessage& report) {
 
 void SendFlow::ApplyReport(const ControlMessage& report) {
   sent_again_ = 0;
+  uint32_t came = 0, missing = 0;  // of lanes: bit i, lane i
   for (SendRequest& request : requests_) {
     if (!request.taken || request.done) continue;
     const SlotReport& slot = report.slots[request.sequence % kSlots];
@@ -120,14 +138,20 @@ void SendFlow::ApplyReport(const ControlMessage& report) {
       PostedPart& part = request.parts[i];
       if (part.done) continue;
       if (later || slot.complete || (slot.arrived >> i & 1)) {
-        part.begun_ns = 0;  // how long it took the lane is not known: what got lost was the answer
+        part.begun_ns = 0;  // what got lost was the answer: how long that took is not the lane's pace
+        came |= 1u << part.lane % kMaxParts;
         PartDone(request, part);
       } else {
+        if (part.posted > 0) missing |= 1u << part.lane % kMaxParts;
         part.posted = 0;
         part.ended = false;
         ++sent_again_;
       }
     }
+  }
+  // All that a lane held is there: its path is open, and answers take another from now on.
+  for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
+    if ((came & ~missing) >> lane & 1) suspect_until_[lane] = 0;
   }
 }
 

@@ -39,15 +39,16 @@ void SendFlow::CountHeld() {
 
 bool SendFlow::Wanted(uint16_t port) const {
   return port != 0 && std::ranges::any_of(entry_.policy().lanes,
-                                          [port](const auto& lane) { return lane.source_port == port; });
+                                          [port](const auto& lane) { return lane.source_port == port && lane.weight > 0; });
 }
 
-/// Gives ports that the policy names and no lane has to lanes whose port it does not name.
+/// Gives ports that are to carry something and no lane has to lanes that are to carry nothing.
 void SendFlow::ApplyPorts() {
   uint32_t lane = 0;
   for (const abi::LanePolicy& wanted : entry_.policy().lanes) {
     const uint16_t port = wanted.source_port;
     if (port == 0) break;
+    if (wanted.weight == 0) continue;
     bool have = false;
     for (uint32_t i = 0; i < pairs_->lanes(); ++i) have = have || pairs_->UdpPort(i) == port;
     if (have) continue;
@@ -73,6 +74,16 @@ void SendFlow::ApplyPorts() {
   }
 }
 
+/// 0 without a policy, too.
+uint32_t SendFlow::PolicyWeight(uint32_t lane) const {
+  if (!entry_.present()) return 0;
+  for (const abi::LanePolicy& wanted : entry_.policy().lanes) {
+    if (wanted.source_port == 0) break;
+    if (wanted.source_port == pairs_->UdpPort(lane)) return wanted.weight;
+  }
+  return 0;
+}
+
 /// Weights that are in force: the policy's on the lanes it names, all alike without one; none for a lane under
 /// suspicion while another can carry its share.
 void SendFlow::Reweigh(uint64_t now) {
@@ -83,16 +94,9 @@ void SendFlow::Reweigh(uint64_t now) {
     for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) total += weights[lane] = weight_of(lane);
     return total > 0;
   };
-  const auto by_policy = [&](uint32_t lane) -> uint32_t {
-    for (const abi::LanePolicy& wanted : entry_.policy().lanes) {
-      if (wanted.source_port == 0) break;
-      if (wanted.source_port == pairs_->UdpPort(lane)) return wanted.weight;
-    }
-    return 0;
-  };
   const auto trusted = [&](uint32_t lane) { return suspect_until_[lane] <= now; };
   const auto alike = [](uint32_t) -> uint32_t { return 1; };
-  (entry_.present() && weigh([&](uint32_t lane) { return trusted(lane) ? by_policy(lane) : 0; })) ||
+  weigh([&](uint32_t lane) { return trusted(lane) ? PolicyWeight(lane) : 0; }) ||
       weigh([&](uint32_t lane) { return trusted(lane) ? 1u : 0u; }) || weigh(alike);
   for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
     if (shares_[lane].weight == weights[lane]) continue;
@@ -135,7 +139,8 @@ void SendFlow::WatchAnswers(uint64_t now) {
 /// A lane that is slow is not silent: four times as long as its last part took is no more than waiting for the next.
 bool SendFlow::GivesUp(uint32_t lane, uint64_t now) const {
   const uint64_t silent_ns = now - std::min(now, std::max(answered_ns_[lane], connected_ns_));
-  const bool left = shares_[lane].weight == 0 && suspect_until_[lane] <= now;
+  // The policy may have left a lane that has to do while those it names are under suspicion.
+  const bool left = suspect_until_[lane] <= now && (entry_.present() ? PolicyWeight(lane) : shares_[lane].weight) == 0;
   return silent_ns >= std::max(4 * took_ns_[lane], (left ? kLeftNs : kStuckNs) << Patience(given_up_));
 }
 

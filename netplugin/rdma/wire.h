@@ -52,7 +52,7 @@ struct SlotReport {
   uint32_t sequence;
   uint8_t used;      ///< 0: no receive was ever posted in this slot
   uint8_t complete;  ///< the whole message is there, its buffer may be gone
-  uint8_t arrived;   ///< bit i: part i is there
+  uint8_t arrived;   ///< bit i: part i is there; of the first slot in kReset: credits take the ports of data pair arrived - 1, 0: others
   uint8_t unanswered;  ///< of the first slot in kReset: bit i: data pair i got no answer; else 0
   uint32_t key;      ///< of the buffer, which is another one on another port; 0 of one that is complete
 };
@@ -80,7 +80,7 @@ struct ControlMessage {
   Hint hint;
   PortInfo port;
   std::array<QueuePairInfo, kMaxParts + 1> queue_pairs;  ///< the last one is for control
-  std::array<SlotReport, kSlots> slots;                  ///< kResetDone; in kReset the first one says `unanswered`
+  std::array<SlotReport, kSlots> slots;                  ///< kResetDone; in kReset the first one says `unanswered` and `arrived`
 };
 static_assert(sizeof(PortInfo) == 24 && sizeof(SlotReport) == 12 && sizeof(QueuePairInfo) == 8);
 static_assert(sizeof(ControlMessage) == 48 + 24 + 72 + 384);

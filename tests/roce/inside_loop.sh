@@ -14,6 +14,9 @@ mkdir -p "$WEFT_RUN_DIR"
 "$bin/weft-agent" --host "h$((rank + 1))" --controller "$controller" --interfaces eth0 --run-dir "$WEFT_RUN_DIR" --http 127.0.0.1:9464 \
   >"$share/agent.log" 2>&1 &
 
+[[ -e /dev/fd ]] || ln -s /proc/self/fd /dev/fd
+stamped() { while IFS= read -r line; do echo "$EPOCHREALTIME $line"; done; }
+
 declare -A ranks
 until [[ -e $share/end ]]; do
   for start in "$share"/*.start; do
@@ -25,7 +28,7 @@ until [[ -e $share/end ]]; do
       variables+=("${arguments[0]}")
       arguments=("${arguments[@]:1}")
     done
-    env "${variables[@]}" "$bin/weft-replay" --job "$name" --rank "$rank" --world 2 --plugin "$plugin" "${arguments[@]}" >"$share/$name.out" 2>"$share/$name.log" &
+    env "${variables[@]}" "$bin/weft-replay" --job "$name" --rank "$rank" --world 2 --plugin "$plugin" "${arguments[@]}" >"$share/$name.out" 2> >(stamped >"$share/$name.log") &
     ranks[$name]=$!
   done
   for stop in "$share"/*.stop; do

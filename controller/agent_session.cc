@@ -179,8 +179,14 @@ class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Contr
   bool Join() {
     outbox_->Registered();
     const Status joined = loop_->Join(incoming_.register_host(), outbox_);
-    if (joined) host_ = incoming_.register_host().host();
-    else outbox_->Finish(ToGrpc(joined.error()));
+    if (joined) {
+      host_ = incoming_.register_host().host();
+    } else if (joined.error().code() == Code::kAborted) {
+      // An agent's word from before the one that stands: said again by somebody who has it, or by a second agent of this host.
+      outbox_->Finish(ToGrpc(gate_->Refuse("replayed", peer_, joined.error())));
+    } else {
+      outbox_->Finish(ToGrpc(joined.error()));
+    }
     return joined.has_value();
   }
 

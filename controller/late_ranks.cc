@@ -21,6 +21,9 @@ constexpr double kNotGrown = 0.5;      // of what the median waits longer: who w
 // Of what usually goes over the wires. Iterations that a late rank makes ten times as long leave a tenth of it; less is a job that saves
 // its state or evaluates.
 constexpr double kLeastWork = 0.05;
+// Of the time: how much more the waits of the ranks of one host, two at least, have shrunk than the median's. That all of them do stands in
+// for the others' waits having grown by three spreads.
+constexpr double kHostContrast = 0.15;
 constexpr double kUsualWork = 0.5;     // less of it is not how the job usually is
 constexpr Seconds kFirstPause{60}, kLongestPause{640};
 constexpr Seconds kForgotten{60};
@@ -106,6 +109,37 @@ std::vector<int32_t> LateRanks::FindLate(const Job& job, double longer) {
   return late;
 }
 
+/// Hosts of two ranks and more, none of which waits longer than usual, and what they send does not wait for the wire, where the median
+/// rank does wait longer.
+std::set<std::string> LateRanks::FindSlowHosts(const Job& job) {
+  struct Host {
+    size_t ranks = 0;
+    double peer = 0, wire = 0, most_peer = -1;  // sums, and the most of one
+  };
+  constexpr double kLittle = kNotGrown * kLeastGrowth;
+  const double longer = Median(job.ranks, [](const Rank& rank) { return rank.longer(); });
+  const double peer = Median(job.ranks, [](const Rank& rank) { return rank.peer.grown; });
+  if (longer < kLittle || peer <= 0) return {};
+  std::map<std::string, Host> hosts;
+  for (const auto& [number, rank] : job.ranks) {
+    Host& host = hosts[rank.host];
+    ++host.ranks;
+    host.peer += rank.peer.grown;
+    host.wire += rank.wire.grown;
+    host.most_peer = std::max(host.most_peer, rank.peer.grown);
+  }
+  std::set<std::string> slow;
+  size_t slow_ranks = 0;
+  for (const auto& [name, host] : hosts) {
+    const auto ranks = static_cast<double>(host.ranks);
+    if (host.ranks < 2 || host.most_peer > kLittle || host.peer / ranks > peer - kHostContrast || host.wire / ranks > kLeastGrowth) continue;
+    slow.insert(name);
+    slow_ranks += host.ranks;
+  }
+  if (2 * slow_ranks > job.ranks.size()) slow.clear();
+  return slow;
+}
+
 /// `all_wait`: though the median waits longer than it used to, which teaches nothing for a while: the next look may tell who is late.
 void LateRanks::NobodyLate(Job& job, bool all_wait) {
   if (all_wait && job.times > 0 && !job.missed) {
@@ -132,6 +166,40 @@ bool LateRanks::Count(Job& job, std::vector<int32_t> late, Seconds now) {
   return true;
 }
 
+std::string LateRanks::Describe(const Job& job, const std::set<std::string>& slow_hosts, double longer) {
+  std::map<std::string, std::vector<int32_t>> whole;  // of hosts all of whose ranks are late
+  for (const auto& [number, rank] : job.ranks) {
+    if (slow_hosts.contains(rank.host)) whole[rank.host].push_back(number);
+  }
+  std::vector<std::string> who;
+  size_t left_out = 0;
+  for (const int32_t number : job.late) {
+    const std::string& host = job.ranks.at(number).host;
+    const auto ranks = whole.find(host);
+    if (ranks != whole.end() && ranks->second.empty()) continue;  // told with its host
+    if (who.size() == kNamedAtOnce) {
+      ++left_out;
+      continue;
+    }
+    if (ranks == whole.end()) {
+      who.push_back(fmt::format("rank {} ({})", number, host));
+      continue;
+    }
+    const size_t told = std::min(ranks->second.size(), kNamedAtOnce);
+    who.push_back(fmt::format("host {} (all {} of its ranks: {}{})", host, ranks->second.size(),
+                              fmt::join(ranks->second.begin(), ranks->second.begin() + static_cast<std::ptrdiff_t>(told), ", "),
+                              told < ranks->second.size() ? ", …" : ""));
+    ranks->second.clear();
+  }
+  const bool one = who.size() == 1;
+  const bool one_rank = one && job.late.size() == 1 && whole.empty();
+  if (left_out > 0) who.push_back(fmt::format("{} more", left_out));
+  return fmt::format("{} {} the others up: of {} ranks the median waits {:.0f} % of the time longer for what it is to receive than it used "
+                     "to, {} not, and nothing that {} waits for the wire; paths are left alone",
+                     fmt::join(who, ", "), one ? "holds" : "hold", job.ranks.size(), 100 * longer,
+                     one_rank ? "that one does" : "those do", one_rank ? "it sends" : "they send");
+}
+
 std::optional<std::string> LateRanks::Judge(Job& job, Seconds now) {
   const double work = Work(job);
   if (work < kLeastWork) {
@@ -140,8 +208,17 @@ std::optional<std::string> LateRanks::Judge(Job& job, Seconds now) {
   }
   const double longer = Median(job.ranks, [](const Rank& rank) { return rank.longer(); });
   const bool known = std::ranges::all_of(job.ranks, [](const auto& rank) { return rank.second.looks >= kLooksLearned; });
-  const bool all_wait = known && longer >= std::max(kLeastGrowth, kSpreads * job.spread);
+  const auto slow_hosts = known ? FindSlowHosts(job) : std::set<std::string>();
+  const bool all_wait = known && (!slow_hosts.empty() || longer >= std::max(kLeastGrowth, kSpreads * job.spread));
   std::vector<int32_t> late = all_wait ? FindLate(job, longer) : std::vector<int32_t>();
+  if (!slow_hosts.empty()) {
+    std::erase_if(late, [&](int32_t number) { return slow_hosts.contains(job.ranks.at(number).host); });
+    for (const auto& [number, rank] : job.ranks) {
+      if (slow_hosts.contains(rank.host)) late.push_back(number);
+    }
+    std::ranges::sort(late);
+    if (2 * late.size() > job.ranks.size()) late.clear();
+  }
   const bool odd = all_wait || (known && work < kUsualWork);
   job.odd = odd ? job.odd + 1 : 0;
   if (!odd || job.odd > (late.empty() ? kOddUntilUsual : kLooksUntilUsual)) {
@@ -151,19 +228,7 @@ std::optional<std::string> LateRanks::Judge(Job& job, Seconds now) {
   }
   if (late.empty()) NobodyLate(job, all_wait);
   if (late.empty() || !Count(job, std::move(late), now)) return std::nullopt;
-  std::vector<std::string> who;
-  for (const int32_t number : job.late) {
-    if (who.size() == kNamedAtOnce) {
-      who.push_back(fmt::format("{} more", job.late.size() - kNamedAtOnce));
-      break;
-    }
-    who.push_back(fmt::format("rank {} ({})", number, job.ranks.at(number).host));
-  }
-  const bool one = job.late.size() == 1;
-  return fmt::format("{} {} the others up: of {} ranks the median waits {:.0f} % of the time longer for what it is to receive than it used "
-                     "to, {} not, and nothing that {} waits for the wire; paths are left alone",
-                     fmt::join(who, ", "), one ? "holds" : "hold", job.ranks.size(), 100 * longer, one ? "that one does" : "those do",
-                     one ? "it sends" : "they send");
+  return Describe(job, slow_hosts, longer);
 }
 
 void LateRanks::Expire(Seconds now) {

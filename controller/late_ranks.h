@@ -1,11 +1,15 @@
 // Which rank of a job the others wait for, where no profiler says so (stragglers.h), judged by how long connections stand with a receive
 // posted and nothing coming. All ranks but a few wait longer than they used to, and what these few send is not held up on the wire: they
 // compute longer, or their hosts are slow. What changes is seen, not who was slow from the start; paths are not the cause and are left alone.
+//
+// A host with several ranks is judged as one as well: where the network is short all ranks wait anyway and can't wait much longer, but
+// those of a slow host wait less than they used to, all of them, as they are busy themselves.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,10 +69,12 @@ class LateRanks {
 
   static double Work(const Job& job);
   static std::vector<int32_t> FindLate(const Job& job, double longer);
+  static std::set<std::string> FindSlowHosts(const Job& job);
   static std::optional<std::string> Judge(Job& job, Seconds now);
   static void NobodyLate(Job& job, bool all_wait);
   static bool Count(Job& job, std::vector<int32_t> late, Seconds now);
   static void Learn(Job& job, double longer);
+  static std::string Describe(const Job& job, const std::set<std::string>& slow_hosts, double longer);
 
   std::map<std::string, Job> jobs_;
 };

@@ -51,8 +51,11 @@ class ControllerServiceImpl final : public v1::ControllerService::CallbackServic
 
   Reactor SubmitJob(Context context, const v1::SubmitJobRequest* request, v1::SubmitJobResponse* response) override {
     return Admitted(context, Access::kSubmit, [&](const Who& who) {
-      const auto submit = [loop = loop_, spec = SpecOf(*request, who)](const std::stop_token& gone) {
-        return loop->Submit(spec, gone);
+      const auto submit = [this, peer = context->peer(), spec = SpecOf(*request, who)](const std::stop_token& gone) -> Result<v1::JobPlan> {
+        auto plan = loop_->Submit(spec, gone);
+        // The same job once more, by whomever: it stays what it is.
+        if (!plan && plan.error().code() == Code::kAlreadyExists) return Fail(gate_->Refuse("replayed", peer, plan.error()));
+        return plan;
       };
       return Planned(context, who, response, submit);
     });
@@ -209,6 +212,12 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Endpoint& endpoint, 
                 fmt::format("listen at {} for gRPC: the address cannot be used, expected one of this host's that no other program "
                             "listens at: see which does with ss -ltnp, or configure another", endpoint.text()));
   }
+  if (!tls.empty()) {
+    rpc::TellFailedHandshakes([gate = &impl->gate](const std::string& why) {
+      const Error error(Code::kUnauthenticated, fmt::format("no TLS handshake: {}: expected one with a certificate of this site's", why));
+      static_cast<void>(gate->Refuse("handshake", "not known to gRPC", error));
+    });
+  }
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));
 }
 
@@ -217,6 +226,7 @@ GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GrpcServer::~GrpcServer() {
   impl_->server->Shutdown(std::chrono::system_clock::now() + kPatienceAtEnd);
   impl_->server->Wait();
+  rpc::TellFailedHandshakes({});
 }
 
 int GrpcServer::port() const { return impl_->port; }

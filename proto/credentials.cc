@@ -7,6 +7,9 @@
 #include <grpcpp/security/tls_credentials_options.h>
 
 #include <chrono>
+#include <mutex>
+#include <string_view>
+#include <utility>
 
 #include "common/log.h"
 #include "proto/tls_texts.h"
@@ -16,10 +19,31 @@ namespace {
 
 constexpr std::chrono::seconds kCertificatesEvery{2};  // a server's files are looked at again
 
+struct Listener {
+  std::mutex mutex;
+  std::function<void(const std::string&)> tell;
+};
+Listener& HandshakeListener() {
+  static Listener* const listener = new Listener;  // gRPC's threads may outlive main
+  return *listener;
+}
+
 /// gRPC's own complaints, e.g. about a port in use: what matters of them is said by whoever handles the error.
-void LogForGrpc(gpr_log_func_args* args) { LogDebug("grpc", args->message); }
+void LogForGrpc(gpr_log_func_args* args) {
+  LogDebug("grpc", args->message);
+  if (std::string_view(args->message).find("Handshake failed with fatal error") == std::string_view::npos) return;
+  Listener& listener = HandshakeListener();
+  const std::lock_guard lock(listener.mutex);
+  if (listener.tell) listener.tell(args->message);
+}
 
 }  // namespace
+
+void TellFailedHandshakes(std::function<void(const std::string&)> tell) {
+  Listener& listener = HandshakeListener();
+  const std::lock_guard lock(listener.mutex);
+  listener.tell = std::move(tell);
+}
 
 Result<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const TlsFiles& files) {
   gpr_set_log_function(LogForGrpc);

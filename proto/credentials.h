@@ -2,6 +2,7 @@
 // of configuration. Without certificate files both sides are plaintext, which is meant for one machine and for tests.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -31,6 +32,10 @@ struct TlsFiles {
 /// The server requires and checks a client certificate whenever it has one of its own. It looks at the three files every two
 /// seconds: connections that come later are served with what they hold then. Errors: as above.
 [[nodiscard]] Result<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(const TlsFiles& files);
+
+/// Calls `tell` with what gRPC says of a TLS handshake with a client of a server of this process that came to nothing: gRPC has no other
+/// word for who does not come as far as a call. From any thread; empty: nobody is told any more, and no call is under way.
+void TellFailedHandshakes(std::function<void(const std::string&)> tell);
 
 /// What gRPC says when no connection came about, made clear: which certificate was refused by whom, or that one side
 /// speaks TLS and the other does not. Text that says nothing about this is returned as it is.

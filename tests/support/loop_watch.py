@@ -24,6 +24,15 @@ def decisions(cluster, kinds, since_s=0.0):
     return [d for d in state(cluster)["decisions"] if d["kind"] in kinds and d["time_s"] >= since_s]
 
 
+def counted(cluster, kind):
+    """Decisions of a kind, as the controller's metrics have it."""
+    with urllib.request.urlopen(f"http://{cluster.http}/metrics", timeout=5) as answer:
+        for line in answer.read().decode().splitlines():
+            if line.startswith(f'weft_controller_decisions_total{{kind="{kind}"}}'):
+                return float(line.split()[1])
+    return 0.0
+
+
 def believed_whole(links):
     return all(link["available_bps"] >= 0.9 * link["line_rate_bps"] for link in links)
 

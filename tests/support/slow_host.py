@@ -1,5 +1,5 @@
-"""A host whose processor is slow, on a namespace fabric: its ranks and its agent run at a fifth of their speed, by the kernel's quota of a
-control group for each; where this user may set none, they are stopped for four fifths of the time.
+"""A host whose processor is slow, on a namespace fabric: its ranks and its agent run at a twentieth of their speed, by the kernel's quota of a
+control group for each; where this user may set none, they are stopped for nine tenths of the time.
 """
 import os
 import pathlib
@@ -11,7 +11,7 @@ from faults import HOST, Fault
 from processes import check, descendants, wait_until
 
 CGROUP = pathlib.Path("/sys/fs/cgroup")
-PERIOD_US, QUOTA_US = 10_000, 2_000  # of every process; short ones, as a slow clock is slow all the time
+PERIOD_US, QUOTA_US = 20_000, 1_000  # of every process; short ones, as a slow clock is slow all the time
 
 
 class QuotaGroup:
@@ -81,7 +81,7 @@ class HostSlowed(Fault):
             self.how = f"a quota of {QUOTA_US} us in {PERIOD_US} for each of {len(self.pids)} processes"
         except OSError as why:
             self._remove_groups()
-            self.how = f"each of {len(self.pids)} processes stopped for four fifths of the time, as no quota can be set: {why}"
+            self.how = f"each of {len(self.pids)} processes stopped for nine tenths of the time, as no quota can be set: {why}"
             self.thread = threading.Thread(target=self._stop_now_and_then)
             self.thread.start()
 
@@ -101,7 +101,7 @@ class HostSlowed(Fault):
 
     def _stop_now_and_then(self):
         while not self.over.is_set():
-            for number, pause_s in ((signal.SIGSTOP, 0.04), (signal.SIGCONT, 0.01)):
+            for number, pause_s in ((signal.SIGSTOP, 0.045), (signal.SIGCONT, 0.005)):
                 for pid in self.pids:
                     os.kill(pid, number)
                 time.sleep(pause_s)

@@ -222,8 +222,9 @@ class WeftCluster:
 
     # --- jobs
 
-    def start_job(self, name, hosts, steps, program="weft-train", arguments=(), contained=False):
-        """A rank per host; `contained`: each in a container."""
+    def start_job(self, name, hosts, steps, program="weft-train", arguments=(), contained=False, size=(64, 64, 8)):
+        """A rank per entry of `hosts`; `contained`: each in a container. `size` of weft-train's job: width, sequence, global batch."""
+        width, sequence, batch = size
         port = self.next_port
         self.next_port += 1
         ranks = []
@@ -232,8 +233,8 @@ class WeftCluster:
             command = [BIN / program, "--job", name, "--rank", rank, "--world", len(hosts), "--rendezvous",
                        f"{self.host[hosts[0]]['mgmt_address']}:{port}", "--plugin", PLUGIN, "--steps", steps, *arguments]
             if program == "weft-train":
-                command += ["--config", BIN / "examples" / "gpt2.json", "--data", TEXT, "--layers", 2, "--width", 64,
-                            "--heads", 4, "--seq", 64, "--global-batch", 8, "--bucket", "64KiB", "--threads", 1,
+                command += ["--config", BIN / "examples" / "gpt2.json", "--data", TEXT, "--layers", 2, "--width", width,
+                            "--heads", 4, "--seq", sequence, "--global-batch", batch, "--bucket", "64KiB", "--threads", 1,
                             "--output", "json"]
             if contained:
                 command = in_container(self.run_dir(host), command)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The loop of seeing and moving, on a namespace fabric under a job over TCP: a cable that is slowed, one that goes down, a switch that
 loses packets, one that takes packets and forwards none. Each is found and the flows are moved within the promised time, which is read
-from the controller's own decisions; the job goes on and every sum is right. Routes that change are seen, and two jobs on one spine are taken apart. With `--only RankSlowed` a rank that becomes slow is named and
-nothing is moved. How long iterations are before, until the move and after it
+from the controller's own decisions; the job goes on and every sum is right. Routes that change are seen, and two jobs on one spine are taken apart. With `--only RankSlowed` a rank that becomes slow is named, with
+`--only HostSlowed` a host whose processor does, with two ranks, and nothing is moved. How long iterations are before, until the move and after it
 is printed, and how often flows were moved.
 
     loop_test.py [--only CableSlow]
@@ -14,8 +14,9 @@ import time
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
 from faults import BlackHole, CableDown, CableFlaps, CableLosesPackets, CableSlow, RankSlowed  # noqa: E402
-from loop_watch import CONFIG, JOB, believed_whole, carried_by_spine, decisions, median_ms, state, uplinks, uptime  # noqa: E402
+from loop_watch import CONFIG, JOB, believed_whole, carried_by_spine, counted, decisions, median_ms, state, uplinks, uptime  # noqa: E402
 from processes import Failure, check, run_test, wait_until  # noqa: E402
+from slow_host import HostSlowed  # noqa: E402
 from weft_cluster import WeftCluster, require_fabric  # noqa: E402
 
 PROMISED_S = 3  # from the fault to the move; asserted with twice its value
@@ -102,6 +103,37 @@ def name_slow_rank(cluster, job):
     check(not moves, f"{fault}: {moves}")
 
 
+def slow_host():
+    """Two ranks on each of three hosts; the clock of one host is a twentieth as fast."""
+    with WeftCluster(hosts_per_leaf=2, spines=2, rate="100Mbit/s", config=CONFIG) as cluster:
+        job = cluster.start_job("slow", [host for host in cluster.hosts[:3] for _ in range(2)], 100_000, size=(128, 128, 12))
+        job.wait_for_step(4)
+        time.sleep(LEARNED_S)
+        first, began_s = len(job.steps_done()), uptime(cluster)
+        fault = HostSlowed(cluster, [job], "h2")
+        fault.begin()
+        try:
+            named = wait_until(lambda: [each for each in decisions(cluster, ["straggler"], began_s) if "host h2" in each["reason"]], 60,
+                               f"{fault} to be named, with {fault.how}")[0]
+            throttled = fault.throttled()
+        finally:
+            steps = job.steps_done()
+            print(f"{fault}, {fault.how}: iterations {median_ms(steps[first - 10:first])} before, {median_ms(steps[first + 1:])} then; decided since: "
+                  f"{[(each['kind'], each['reason'][:100]) for each in decisions(cluster, ['straggler', 'capacity', 'replan'], began_s)]}", flush=True)
+            fault.end()
+        said, moves = decisions(cluster, ["straggler"], began_s), decisions(cluster, ["replan"], began_s)
+        print(f"{fault}, {fault.how}, held {throttled} times: named after {named['time_s'] - began_s:.2f} s ({named['reason']}); "
+              f"{len(moves)} moves", flush=True)
+        check(named["reason"].startswith("host h2 (all 2 of its ranks: 2, 3) holds the others up"), named["reason"])
+        check(named["time_s"] - began_s <= 2 * PROMISED_NAME_S, f"{fault}: named {named['time_s'] - began_s:.2f} s after it began")
+        check(all("h2" in each["reason"] and "h1" not in each["reason"] and "h3" not in each["reason"] for each in said), f"others are named: {said}")
+        check(not moves, f"{fault}: {moves}")
+        explained = cluster.ask("explain", "slow")
+        check(any(each["kind"] == "straggler" and "host h2" in each["reason"] for each in explained["decisions"]), "weft explain does not say so")
+        check(counted(cluster, "straggler") >= 1, "the metric does not count it")
+        job.kill()
+
+
 def topology(cluster):
     """Routes go around a cable that is down, and come back: hosts probe their paths again."""
     fault = CableDown(cluster, "leaf1", "spine2")
@@ -149,8 +181,9 @@ def main():
     parser.add_argument("--only", default="", help="the name of a fault")
     only = parser.parse_args().only
     require_fabric()
-    if only in ("RankSlowed", "collision"):
-        {"RankSlowed": slow_rank, "collision": collision}[only]()
+    alone = {"RankSlowed": slow_rank, "HostSlowed": slow_host, "collision": collision}
+    if only in alone:
+        alone[only]()
         return
     with WeftCluster(hosts_per_leaf=1, spines=2, rate="60Mbit/s", config=CONFIG) as cluster:
         job = cluster.start_job("a", cluster.hosts, 100_000, "weft-replay", JOB)

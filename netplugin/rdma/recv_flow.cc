@@ -278,13 +278,12 @@ void RecvFlow::BeginAnew(const ControlMessage& message) {
 void RecvFlow::OnStopped() {
   // Credits and acknowledgements may be what got lost. Those of pairs that do get through stay where they are.
   const auto ports = PortsAnew(~flow_, reset_.generation, kMaxParts + 1);
-  for (uint32_t lane = 0; lane < kMaxParts; ++lane) {
-    if (reset_.slots[0].unanswered >> lane & 1) pairs_->SetUdpPort(lane, ports[lane]);
-  }
   const uint32_t as = reset_.slots[0].arrived;
-  if (std::exchange(credits_lost_, false)) {
-    pairs_->SetUdpPort(kControlLane, as > 0 && as <= pairs_->lanes() ? pairs_->UdpPort(as - 1) : ports[kControlLane]);
+  const auto other = [&](uint32_t lane) { return as > 0 && as <= pairs_->lanes() ? pairs_->UdpPort(as - 1) : ports[lane]; };
+  for (uint32_t lane = 0; lane < kMaxParts; ++lane) {
+    if (reset_.slots[0].unanswered >> lane & 1) pairs_->SetUdpPort(lane, other(lane));
   }
+  if (std::exchange(credits_lost_, false)) pairs_->SetUdpPort(kControlLane, other(kControlLane));
   pairs_->SetTrafficClasses(reset_.port.traffic_class, reset_.port.control_traffic_class);
   ConnectWhenPossible(reset_);
 }

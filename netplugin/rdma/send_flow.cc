@@ -266,6 +266,7 @@ void SendFlow::OnCompletion(const ibv_wc& completion) {
     return;
   }
   Progressed();
+  ways_tried_ = 0;
   if (!id.last) {
     if (id.lane < kMaxParts) heard_ns_[id.lane] = answered_ns_[id.lane] = NowNs();
     return;
@@ -286,7 +287,7 @@ void SendFlow::PartDone(SendRequest& request, PostedPart& part) {
   if (part.begun_ns != 0) took_ns_[part.lane % kMaxParts] = now - std::min(now, part.begun_ns);
   if (++request.parts_done < request.part_count) return;
   request.done = true;
-  given_up_ = credit_ways_ = 0;
+  given_up_ = 0;
   recorder_.Completed(request.size, request.posted_ns, now);
   if (--outstanding_ == 0) Bump(recorder_.slot().wire_busy_ns, now - busy_since_);
 }

@@ -83,7 +83,7 @@ class SendFlow final : public Flow {
   bool ReachesAllFrom(const std::shared_ptr<Port>& port) override;
   void WantAnotherPort() override { restart_wanted_ = true; }
   void TakeTurns();
-  std::optional<uint32_t> LaneForCredits();
+  std::optional<uint32_t> OpenLane();
   void WorkWhileStopped(uint64_t now);
   bool Paced(uint64_t size);
   bool GateOpens();
@@ -124,7 +124,7 @@ class SendFlow final : public Flow {
   std::array<uint64_t, kMaxParts> took_ns_{};  // that the last part on a lane took
   uint64_t connected_ns_ = 0;
   bool credits_doubted_ = false;  // the receiver asked to begin anew
-  uint32_t credit_ways_ = 0;  // lanes whose ways credits have tried since a message was last done
+  uint32_t ways_tried_ = 0;   // lanes whose ways have been taken for others since anything was last answered
   uint32_t given_up_ = 0;     // times since a message was last done
   uint64_t silent_ns_ = UINT64_MAX;  // background thread
   uint64_t pacing_bps_ = 0;

@@ -56,25 +56,24 @@ void SendFlow::OnMoved(PortChoice::Reason reason) {
   }
 }
 
-/// A lane that was heard of after others is one whose ways, there and back, are open: credits can take them the other way round. Each time
-/// that it was in vain the next one; nullopt: all have been tried.
-std::optional<uint32_t> SendFlow::LaneForCredits() {
+/// A lane that was heard of after others is one whose ways, there and back, are open: other lanes' answers can take the one, credits and
+/// their answers both. Each time that it was in vain the next one; nullopt: all have been tried.
+std::optional<uint32_t> SendFlow::OpenLane() {
   const auto heard = [&](uint32_t lane) { return (unanswered_ >> lane & 1) ? 0 : heard_ns_[lane]; };
   for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
     uint32_t later = 0;
     for (uint32_t other = 0; other < pairs_->lanes(); ++other) later += heard(other) > heard(lane) || (heard(other) == heard(lane) && other < lane);
-    if (heard(lane) == 0 || later != credit_ways_) continue;
-    ++credit_ways_;
+    if (heard(lane) == 0 || later != ways_tried_) continue;
+    ++ways_tried_;
     return lane;
   }
   return std::nullopt;
 }
 
 void SendFlow::OnStopped() {
-  std::optional<uint32_t> credits_as;
+  const std::optional<uint32_t> open = credits_doubted_ || unanswered_ != 0 ? OpenLane() : std::nullopt;
   if (std::exchange(credits_doubted_, false)) {  // their acknowledgements may be what got lost
-    credits_as = LaneForCredits();
-    pairs_->SetUdpPort(kControlLane, credits_as ? pairs_->UdpPort(*credits_as) : PortsAnew(flow_, AwaitedGeneration(), kMaxParts + 1)[kControlLane]);
+    pairs_->SetUdpPort(kControlLane, open ? pairs_->UdpPort(*open) : PortsAnew(flow_, AwaitedGeneration(), kMaxParts + 1)[kControlLane]);
   }
   const uint64_t now = NowNs();
   for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
@@ -88,7 +87,7 @@ void SendFlow::OnStopped() {
   ControlMessage reset = Message(ControlType::kReset);
   reset.hint = std::exchange(hint_, Hint::kNone);
   reset.slots[0].unanswered = unanswered;
-  reset.slots[0].arrived = static_cast<uint8_t>(credits_as ? *credits_as + 1 : 0);
+  reset.slots[0].arrived = static_cast<uint8_t>(open ? *open + 1 : 0);
   Say(reset);
 }
 

@@ -52,7 +52,8 @@ struct SlotReport {
   uint32_t sequence;
   uint8_t used;      ///< 0: no receive was ever posted in this slot
   uint8_t complete;  ///< the whole message is there, its buffer may be gone
-  uint8_t arrived;   ///< bit i: part i is there; of the first slot in kReset: credits take the ports of data pair arrived - 1, 0: others
+  uint8_t arrived;   ///< bit i: part i is there; of the first slot in kReset: credits and what got no answer take the
+                     ///< port of data pair arrived - 1, 0: others
   uint8_t unanswered;  ///< of the first slot in kReset: bit i: data pair i got no answer; else 0
   uint32_t key;      ///< of the buffer, which is another one on another port; 0 of one that is complete
 };

@@ -283,7 +283,7 @@ void RecvFlow::OnStopped() {
   for (uint32_t lane = 0; lane < kMaxParts; ++lane) {
     if (reset_.slots[0].unanswered >> lane & 1) pairs_->SetUdpPort(lane, other(lane));
   }
-  if (std::exchange(credits_lost_, false)) pairs_->SetUdpPort(kControlLane, other(kControlLane));
+  if (std::exchange(credits_lost_, false) && !reset_.slots[0].complete) pairs_->SetUdpPort(kControlLane, other(kControlLane));
   pairs_->SetTrafficClasses(reset_.port.traffic_class, reset_.port.control_traffic_class);
   ConnectWhenPossible(reset_);
 }
@@ -378,7 +378,10 @@ void RecvFlow::Work(const Tick& tick) {
   Log(nccl::kLogWarn, "receive from rank %d over %s: queue pair %u: %s; asking the sender to set the flow up anew",
       recorder_.slot().peer_rank, pairs_->port()->name().c_str(), failed_lane_,
       pairs_->port()->verbs().wc_status_str(failed_status_));
-  asked_ = Say(Message(ControlType::kPleaseReset));
+  ControlMessage please = Message(ControlType::kPleaseReset);
+  please.slots[0].sequence = next_ - 1;
+  please.slots[0].used = next_ != 0;
+  asked_ = Say(please);
 }
 
 }  // namespace weft::net::rdma

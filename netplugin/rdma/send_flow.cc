@@ -302,6 +302,10 @@ void SendFlow::OnMessage(const ControlMessage& message) {
       out_of_reach_ = true;
     } else {
       credits_doubted_ = true;
+      const SlotReport& newest = message.slots[0];
+      Credit credit;
+      credits_came_ = newest.used && (static_cast<int32_t>(next_ - newest.sequence) > 0 ||
+                                      ReadCredit(&pairs_->memory().credits[newest.sequence % kSlots], newest.sequence, &credit));
       LaneFailed(kControlLane, IBV_WC_REM_OP_ERR);
     }
   } else if (message.type == ControlType::kResetDone && state_ == State::kWaiting &&

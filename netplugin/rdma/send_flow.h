@@ -124,6 +124,7 @@ class SendFlow final : public Flow {
   std::array<uint64_t, kMaxParts> took_ns_{};  // that the last part on a lane took
   uint64_t connected_ns_ = 0;
   bool credits_doubted_ = false;  // the receiver asked to begin anew
+  bool credits_came_ = false;     // and what it had said is here: it is answers that get lost
   uint32_t ways_tried_ = 0;   // lanes whose ways have been taken for others since anything was last answered
   uint32_t given_up_ = 0;     // times since a message was last done
   uint64_t silent_ns_ = UINT64_MAX;  // background thread

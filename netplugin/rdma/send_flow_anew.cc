@@ -72,7 +72,8 @@ std::optional<uint32_t> SendFlow::OpenLane() {
 
 void SendFlow::OnStopped() {
   const std::optional<uint32_t> open = credits_doubted_ || unanswered_ != 0 ? OpenLane() : std::nullopt;
-  if (std::exchange(credits_doubted_, false)) {  // their acknowledgements may be what got lost
+  const bool came = std::exchange(credits_came_, false);
+  if (std::exchange(credits_doubted_, false) && came) {
     pairs_->SetUdpPort(kControlLane, open ? pairs_->UdpPort(*open) : PortsAnew(flow_, AwaitedGeneration(), kMaxParts + 1)[kControlLane]);
   }
   const uint64_t now = NowNs();
@@ -87,6 +88,7 @@ void SendFlow::OnStopped() {
   ControlMessage reset = Message(ControlType::kReset);
   reset.hint = std::exchange(hint_, Hint::kNone);
   reset.slots[0].unanswered = unanswered;
+  reset.slots[0].complete = came;
   reset.slots[0].arrived = static_cast<uint8_t>(open ? *open + 1 : 0);
   Say(reset);
 }

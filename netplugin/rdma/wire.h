@@ -49,9 +49,9 @@ struct PortInfo {
 
 /// What the receiver knows of one of its slots when it begins anew.
 struct SlotReport {
-  uint32_t sequence;
+  uint32_t sequence; ///< of the first slot in kPleaseReset, if it is `used`: of the newest credit
   uint8_t used;      ///< 0: no receive was ever posted in this slot
-  uint8_t complete;  ///< the whole message is there, its buffer may be gone
+  uint8_t complete;  ///< the whole message is there, its buffer may be gone; of the first slot in kReset: the newest credit had come
   uint8_t arrived;   ///< bit i: part i is there; of the first slot in kReset: credits and what got no answer take the
                      ///< port of data pair arrived - 1, 0: others
   uint8_t unanswered;  ///< of the first slot in kReset: bit i: data pair i got no answer; else 0

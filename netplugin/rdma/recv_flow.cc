@@ -126,6 +126,7 @@ void RecvFlow::Announce() {
       return;
     }
     request.announced = true;
+    newest_credit_ = sequence;
     --unannounced_;
   }
 }
@@ -308,6 +309,7 @@ void RecvFlow::OnMoved(PortChoice::Reason) {
 
 void RecvFlow::OnConnected(const ControlMessage&) {
   asked_ = false;  // for a port that can be reached: needless now
+  newest_credit_.reset();
   ControlMessage answer = Message(ControlType::kResetDone);
   for (uint32_t i = 0; i < kSlots; ++i) {
     const RecvRequest& request = requests_[i];
@@ -379,8 +381,8 @@ void RecvFlow::Work(const Tick& tick) {
       recorder_.slot().peer_rank, pairs_->port()->name().c_str(), failed_lane_,
       pairs_->port()->verbs().wc_status_str(failed_status_));
   ControlMessage please = Message(ControlType::kPleaseReset);
-  please.slots[0].sequence = next_ - 1;
-  please.slots[0].used = next_ != 0;
+  please.slots[0].sequence = newest_credit_.value_or(0);
+  please.slots[0].used = newest_credit_.has_value();
   asked_ = Say(please);
 }
 

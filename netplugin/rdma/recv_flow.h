@@ -93,6 +93,7 @@ class RecvFlow final : public Flow {
   bool credits_lost_ = false; // the path of credits is to be another one
   uint32_t given_up_ = 0;     // times since a credit was acknowledged soon
   uint32_t unannounced_ = 0;
+  std::optional<uint32_t> newest_credit_;  // written since the last connection was made
   ControlMessage reset_{};  // the sender's word that is being followed
   bool asked_ = false;     // kPleaseReset was said for this failure
   uint32_t relocations_ = 0;  // of this end since the sender named its port, for it could not be reached

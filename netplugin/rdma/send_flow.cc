@@ -304,8 +304,8 @@ void SendFlow::OnMessage(const ControlMessage& message) {
       credits_doubted_ = true;
       const SlotReport& newest = message.slots[0];
       Credit credit;
-      credits_came_ = newest.used && (static_cast<int32_t>(next_ - newest.sequence) > 0 ||
-                                      ReadCredit(&pairs_->memory().credits[newest.sequence % kSlots], newest.sequence, &credit));
+      // One that was taken stands there still: of this connection, as OnConnected() has emptied it.
+      credits_came_ = newest.used && ReadCredit(&pairs_->memory().credits[newest.sequence % kSlots], newest.sequence, &credit);
       LaneFailed(kControlLane, IBV_WC_REM_OP_ERR);
     }
   } else if (message.type == ControlType::kResetDone && state_ == State::kWaiting &&

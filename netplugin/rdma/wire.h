@@ -81,7 +81,7 @@ struct ControlMessage {
   Hint hint;
   PortInfo port;
   std::array<QueuePairInfo, kMaxParts + 1> queue_pairs;  ///< the last one is for control
-  std::array<SlotReport, kSlots> slots;                  ///< kResetDone; in kReset the first one says `unanswered` and `arrived`
+  std::array<SlotReport, kSlots> slots;                  ///< kResetDone; the first one also in kPleaseReset and kReset, see SlotReport
 };
 static_assert(sizeof(PortInfo) == 24 && sizeof(SlotReport) == 12 && sizeof(QueuePairInfo) == 8);
 static_assert(sizeof(ControlMessage) == 48 + 24 + 72 + 384);

@@ -97,10 +97,12 @@ def others_do_not(site):
         site.expect(401, daemon, "/metrics", *bearer(secrets.token_hex(32)), piece="the token is nobody's")
         site.expect(403, daemon, "/metrics", who="agent-localhost", piece="expected a viewer, submitter or operator")
         site.expect(403, daemon, "/metrics", who="viewer-gone", piece="is revoked")
+        before = site.refused(daemon, "size")
         site.expect(413, daemon, "/metrics", "--data-binary", "@" + site.processes.write("body", "x" * 10_000), who="operator-ann")
         # Of a long body nobody reads the rest: the connection ends, at times before curl has read the answer.
         got = site.curl(daemon, "/metrics", "--data-binary", "@" + site.processes.write("large", "x" * (1 << 20)), who="operator-ann")
         check(got[0] == 413 or (got[0] == 0 and got[1] in (52, 55, 56)), f"{daemon}: a long body: {got}")
+        check(site.refused(daemon, "size") == before + 2, f"{daemon}: a body each was refused, and counted {site.refused(daemon, 'size') - before} times")
         for why in ("identity", "token", "role", "revoked", "size"):
             check(site.refused(daemon, why) >= 1, f"{daemon}: refusals for {why} are not counted")
         said = site.processes.log(daemon)
